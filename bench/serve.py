@@ -1,8 +1,8 @@
 """Planning through `skipstone serve`, from pyiceberg: one scan's files over HTTP, against loading manifests.
 
-100,000 files of ten rows (SKIPSTONE_BENCH_FILES for another number): `id` ascends over the files, `key` is random, with a
-Bloom filter. The manifests of the peer have bounds of both columns. Each contender returns the paths of the files to
-read for a value of its own. The server is a process on this machine.
+100,000 files of ten rows (SKIPSTONE_BENCH_FILES for another number): `id` ascends over the files, `key` is random and
+has a Bloom filter. The manifests of the peer have bounds of both columns. Each contender returns the paths of the files
+to read for a value of its own. The server is a process on this machine.
 
     skipstone, a table that is loaded    `scan(...).plan_files()` of a table of the REST catalog: one request
     skipstone, with the load             `load_table`, too: two requests
@@ -52,7 +52,9 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
     folder = cached_folder(cache / f"serve-{files}-v{_LAYOUT}", lambda folder: _build(folder, files)).folder
     lake, metadata = folder / "lake", (folder / "metadata.txt").read_text(encoding="utf-8")
     catalog = folder / "catalog.toml"
-    catalog.write_text(f'[tables."bench.files"]\npath = {json.dumps(str(lake))}\nmanifests = false\n', encoding="utf-8")
+    catalog.write_text(
+        f'[tables."bench.files"]\npath = {json.dumps(str(lake))}\nmanifest_files = 0\n', encoding="utf-8"
+    )
     title = f"Planning over {files:,} files through an Iceberg REST catalog"
     rerun = "make bench NAME=serve"
     bench = Bench("serve", title, rerun=rerun, libraries=["pyiceberg", "starlette", "uvicorn"], results=results)
@@ -85,9 +87,8 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
 
             bench.case(row, "skipstone, a table that is loaded", plan(), setup=next_of(values), kind="us")
             bench.case(row, "skipstone, with the load", load(), setup=next_of(values), kind="us")
-            kind = "peer" if column == "id" else "floor"
             note = None if column == "id" else "it keeps nearly all files"
-            bench.case(row, "pyiceberg", manifests(), setup=next_of(values), kind=kind, note=note)
+            bench.case(row, "pyiceberg", manifests(), setup=next_of(values), note=note)
             bench.case(row, "skipstone, without HTTP", direct(), setup=next_of(values), kind="floor")
         bench.run(rounds=rounds)
     return bench.report()
@@ -126,7 +127,9 @@ def _build(folder: Path, files: int) -> None:
     lake.mkdir(parents=True)
     for number in range(files):
         rows = range(number * ROWS, (number + 1) * ROWS)
-        pq.write_table(pa.table([list(rows), [_key(row) for row in rows]], schema=SCHEMA), lake / f"{number:06}.parquet")
+        pq.write_table(
+            pa.table([list(rows), [_key(row) for row in rows]], schema=SCHEMA), lake / f"{number:06}.parquet"
+        )
     with ss.create(lake) as table:
         table.create_index("key", kind="bloom")
     (folder / "metadata.txt").write_text(_iceberg(folder, lake, files), encoding="utf-8")
@@ -147,7 +150,7 @@ def _iceberg(folder: Path, lake: Path, files: int) -> str:
         with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
             for number in range(start, min(start + _APPEND_FILES, files)):
                 rows = range(number * ROWS, (number + 1) * ROWS)
-                values = [list(rows), [_key(row) for row in rows]]
+                values: list[list[Any]] = [list(rows), [_key(row) for row in rows]]
                 path = lake / f"{number:06}.parquet"
                 file = DataFile.from_args(
                     content=DataFileContent.DATA,

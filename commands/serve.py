@@ -13,9 +13,13 @@ Catalog = Annotated[str, Argument(metavar="CATALOG.toml", help='Tables: [tables.
 
 def serve(
     catalog: Catalog,
-    host: Annotated[str, Option(metavar="ADDRESS", help="Any but this machine's own needs --token-file.")] = "127.0.0.1",
+    host: Annotated[
+        str, Option(metavar="ADDRESS", help="Any but this machine's own needs --token-file.")
+    ] = "127.0.0.1",
     port: Annotated[int, Option(metavar="N", minimum=0, help="0: one that is free.")] = 8181,
-    token_file: Annotated[str | None, Option(metavar="FILE", help="Requests need one of its tokens, one a line.")] = None,
+    token_file: Annotated[
+        str | None, Option(metavar="FILE", help="Requests need one of its tokens, one a line.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve tables to Iceberg clients (pyiceberg, DuckDB, Spark), read-only, until interrupted."""

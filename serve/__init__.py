@@ -1,11 +1,10 @@
-"""A read-only Iceberg REST catalog over indexed tables, which plans scans by their indexes. `skipstone.serve`, which is
-this room, can be called: it is the function, too.
+"""A read-only Iceberg REST catalog over indexed tables, which plans scans by their indexes.
 
-    catalog.py      the tables: a TOML file, and what is kept of each between requests
-    app.py          HTTP: requests, errors, tokens, limits
-    presented.py    a version as an Iceberg table; schemas.py: its columns, and the mapping of names
-    plans.py        a request to scan tasks; expressions.py: a filter to a predicate
-    manifests.py    manifests for clients that plan for themselves
+catalog.py      the tables: a TOML file, and what is kept of each between requests
+app.py          HTTP: requests, errors, tokens, limits
+presented.py    a version as an Iceberg table; schemas.py: its columns, and the mapping of names
+plans.py        a request to scan tasks; expressions.py: a filter to a predicate
+manifests.py    manifests for clients that plan for themselves
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import InvalidArgumentError, is_integer
+from ..errors import InvalidArgumentError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -31,61 +30,55 @@ def serve(
     token_file: str | os.PathLike[str] | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve tables to Iceberg clients until the process is interrupted.
-
-        ss.serve({"lake.events": "/data/events"})
+    """Serve tables to Iceberg clients until the process is interrupted: `ss.serve({"lake.events": "/data/events"})`.
 
     Args:
         config: a catalog (docs/serve.md): a TOML file, or a dict of names and paths, or of names and entries.
         host: the address to listen on. Any other than this machine's own needs `token_file`.
         port: 0 for one that is free.
         token_file: a file with one token per line. A request must have one of them (`Authorization: Bearer TOKEN`).
-        on_start: called with the address of the server when it accepts connections.
+        on_start: called with the server's address when it accepts connections.
 
-    Raises InvalidArgumentError for a catalog or a token file that cannot be read, an address that is in use, and if the
-    extra `serve` is not installed.
+    Raises InvalidArgumentError for a bad catalog, token file or address, and if the extra `serve` is not installed.
     """
     if host not in _LOOPBACK and token_file is None:
         raise InvalidArgumentError(f"anyone who reaches {host} could read the tables; pass token_file")
-    if not is_integer(port, 0) or port > 65_535:
-        raise InvalidArgumentError(f"port= is a number from 0 to 65535, not {port!r}")
     try:
         import uvicorn
 
         from .app import Server
-        from .catalog import Catalog
+        from .catalog import read_catalog
     except ImportError as error:
         raise InvalidArgumentError(f"{error.name} is not installed: pip install 'skipstone[serve]'") from error
     tokens = () if token_file is None else _tokens_of(token_file)
-    server = Server(Catalog.of(config), tokens, () if tokens else _LOOPBACK)
+    server = Server(read_catalog(config), tokens, () if tokens else _LOOPBACK)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
             listening.listen(128)
-        except OSError as error:
-            raise InvalidArgumentError(f"{host}:{port}: {error.strerror}") from error
+        except (OSError, OverflowError, TypeError) as error:
+            raise InvalidArgumentError(f"{host}:{port}: {error}") from error
         if on_start is not None:
             on_start(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
-        config_of = uvicorn.Config(server.app, log_level="warning", lifespan="off", server_header=False)
-        uvicorn.Server(config_of).run(sockets=[listening])
+        settings = uvicorn.Config(server.app, log_level="warning", lifespan="off", server_header=False)
+        uvicorn.Server(settings).run(sockets=[listening])
 
 
 def _tokens_of(file: str | os.PathLike[str]) -> tuple[str, ...]:
     try:
-        tokens = tuple(Path(file).read_text(encoding="utf-8").split())
+        tokens = Path(file).read_text(encoding="utf-8").split()
     except (OSError, ValueError) as error:
         raise InvalidArgumentError(f"{os.fspath(file)}: the tokens cannot be read ({error})") from error
     if not tokens:
         raise InvalidArgumentError(f"{os.fspath(file)}: has no token; write one per line")
-    return tokens
+    return tuple(tokens)
 
 
 class _CallableRoom(ModuleType):
-    """An import sets a room as an attribute of the package, here under the name of its function."""
+    """An import sets a room as an attribute of the package: here under the name of its function."""
 
-    def __call__(self, *arguments: Any, **options: Any) -> None:
-        serve(*arguments, **options)
+    __call__ = staticmethod(serve)
 
 
 sys.modules[__name__].__class__ = _CallableRoom

@@ -1,4 +1,4 @@
-"""The HTTP side: requests, errors of the protocol, tokens and limits. Whatever is not listed in `_ENDPOINTS` is refused.
+"""The HTTP side: requests, errors of the protocol, tokens and limits. Whatever has no route is refused.
 
 Errors name tables and their files, and nothing else of the machine.
 """
@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,37 +18,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError
-from ..errors import SkipstoneError, StorageError
-from .catalog import Catalog, Name, ServedTable
-from .plans import PlanRequest, UnsupportedError
+from .. import errors
+from .catalog import Name, ServedTable
+from .plans import checked_request
 from .presented import PLANNING
 
-BODY_BYTES_MAX = 1 << 20
-BODY_SECONDS_MAX = 30.0
-REQUESTS_MAX = 64  # that are answered or wait
-WORKERS = 8  # requests that are answered at the same time
+BODY_BYTES_MAX, BODY_SECONDS_MAX = 1 << 20, 30.0
+REQUESTS_MAX, WORKERS = 64, 8  # requests that are accepted, and that are worked on, at a time
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _SEPARATOR = "\x1f"
 _NAMESPACE, _TABLE = "/namespaces/{namespace}", "/namespaces/{namespace}/tables/{table}"
-_ENDPOINTS = (
-    *("GET /namespaces", f"GET {_NAMESPACE}", f"HEAD {_NAMESPACE}", f"GET {_NAMESPACE}/tables"),
-    *(f"GET {_TABLE}", f"HEAD {_TABLE}", f"POST {_TABLE}/plan"),
-)
 _KINDS = {
-    400: "BadRequestException",
-    401: "NotAuthorizedException",
-    403: "ForbiddenException",
-    404: "NotFoundException",
-    406: "UnsupportedOperationException",
-    500: "InternalServerError",
-    503: "ServiceUnavailableException",
+    401: "NotAuthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    406: "UnsupportedOperation",
+    503: "ServiceUnavailable",
 }
-_STATUSES: tuple[tuple[type[SkipstoneError], int], ...] = (  # the first that fits counts
-    *((UnsupportedError, 406), (NotReadableError, 406), (SchemaError, 406)),
-    *((InvalidArgumentError, 400), (PredicateError, 400), (NotATableError, 404), (StorageError, 503)),
-)
+_ERRORS: list[tuple[Any, int]] = [(errors.NotReadableError, 406), (errors.SchemaError, 406), (errors.StorageError, 503)]
+_ERRORS += [(errors.InvalidArgumentError, 400), (errors.PredicateError, 400), (errors.NotATableError, 404)]
 _log = logging.getLogger("skipstone.serve")
-Work = Callable[[Request], Awaitable[dict[str, Any] | None]]
 
 
 class RefusalError(Exception):
@@ -56,38 +45,28 @@ class RefusalError(Exception):
 
     def __init__(self, status: int, message: str, kind: str | None = None):
         super().__init__(message)
-        self.status, self.message, self.kind = status, message, kind or _KINDS.get(status, _KINDS[400])
+        self.status, self.message, self.kind = status, message, f"{kind or _KINDS.get(status, 'BadRequest')}Exception"
 
 
 class Server:
-    """The application.
+    """The application. A request must have one of the tokens and address one of the hosts, if there are any: a web page
+    could send requests to a server on this machine under a name of its own."""
 
-    Args:
-        catalog: the tables.
-        tokens: a request must have one of these, unless there are none.
-        hosts: the names by which requests may address the server, unless there are none. Otherwise a web page could
-            send requests to a server on this machine under a name of its own.
-    """
-
-    def __init__(self, catalog: Catalog, tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = ()):
-        self._catalog, self._tokens, self._hosts = catalog, [token.encode() for token in tokens], hosts
+    def __init__(self, tables: Mapping[Name, ServedTable], tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = ()):
+        self._tables_by_name, self._tokens, self._hosts = tables, [token.encode() for token in tokens], hosts
+        self._namespaces_served = {name[:depth] for name in tables for depth in range(1, len(name))}
         self._active, self._workers = 0, asyncio.Semaphore(WORKERS)
-        routes = {
-            "/v1/config": self._config,
-            "/v1/namespaces": self._namespaces,
-            f"/v1{_NAMESPACE}": self._namespace,
-            f"/v1{_NAMESPACE}/tables": self._tables,
-            f"/v1{_TABLE}": self._load,
-        }
-        self.app = Starlette(
-            routes=[
-                *(Route(path, self._answering(work)) for path, work in routes.items()),
-                Route(f"/v1{_TABLE}/plan", self._answering(self._plan), methods=["POST"]),
-                Route("/{path:path}", self._answering(self._refuse), methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
-            ]
-        )
+        reads = {"/namespaces": self._namespaces, _NAMESPACE: self._namespace, f"{_NAMESPACE}/tables": self._tables}
+        reads[_TABLE] = self._load
+        self._endpoints = [f"GET /v1/{{prefix}}{path}" for path in reads] + [f"POST /v1/{{prefix}}{_TABLE}/plan"]
+        self._endpoints += [f"HEAD /v1/{{prefix}}{path}" for path in (_NAMESPACE, _TABLE)]
+        routes = [Route(f"/v1{path}", self._answering(work)) for path, work in reads.items()]
+        routes += [Route("/v1/config", self._answering(self._config))]
+        routes += [Route(f"/v1{_TABLE}/plan", self._answering(self._plan), methods=["POST"])]
+        routes += [Route("/{path:path}", self._answering(self._refuse), methods=_METHODS)]
+        self.app = Starlette(routes=routes)
 
-    def _answering(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
+    def _answering(self, work: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint: checks, then work, then the answer or the error."""
 
         async def answer(request: Request) -> Response:
@@ -100,8 +79,9 @@ class Server:
                 return Response(text, 204 if text is None else 200, media_type="application/json")
             except RefusalError as error:
                 refusal = error
-            except SkipstoneError as error:
-                refusal = RefusalError(next((s for kind, s in _STATUSES if isinstance(error, kind)), 500), str(error))
+            except errors.SkipstoneError as error:
+                status = next((code for kind, code in _ERRORS if isinstance(error, kind)), 500)
+                refusal = RefusalError(status, str(error))
             except Exception:  # the client gets an answer in any case, and nothing of what is inside
                 _log.exception("%s %s", request.method, request.url.path)
                 refusal = RefusalError(500, "the server failed; its log has the reason")
@@ -124,21 +104,13 @@ class Server:
         if self._tokens and not (scheme.lower() == "bearer" and any(are_equal)):
             raise RefusalError(401, "the request has none of the server's tokens")
 
-    async def _working(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        async with self._workers:
-            return await run_in_threadpool(work)
-
-    # -- requests -----------------------------------------------------------------------------------------------------
-
     async def _config(self, request: Request) -> dict[str, Any]:
-        endpoints = [one.replace(" ", " /v1/{prefix}") for one in _ENDPOINTS]
-        return {"defaults": dict(PLANNING), "overrides": {}, "endpoints": endpoints}
+        return {"defaults": PLANNING, "overrides": {}, "endpoints": self._endpoints}
 
     async def _namespaces(self, request: Request) -> dict[str, Any]:
         parent = request.query_params.get("parent")
         above = self._checked_namespace(parent) if parent else ()
-        below = [name for name in self._catalog.namespaces if name[:-1] == above]
-        return {"namespaces": [list(name) for name in sorted(below)]}
+        return {"namespaces": sorted(list(name) for name in self._namespaces_served if name[:-1] == above)}
 
     async def _namespace(self, request: Request) -> dict[str, Any] | None:
         name = self._checked_namespace(request.path_params["namespace"])
@@ -146,17 +118,19 @@ class Server:
 
     async def _tables(self, request: Request) -> dict[str, Any]:
         name = self._checked_namespace(request.path_params["namespace"])
-        tables = sorted(table for table in self._catalog.tables if table[:-1] == name)
-        return {"identifiers": [{"namespace": list(table[:-1]), "name": table[-1]} for table in tables]}
+        tables = sorted(table[-1] for table in self._tables_by_name if table[:-1] == name)
+        return {"identifiers": [{"namespace": list(name), "name": table} for table in tables]}
 
     async def _load(self, request: Request) -> dict[str, Any] | None:
         table = self._table_of(request)
-        return None if request.method == "HEAD" else await self._working(table.load)
+        async with self._workers:
+            return None if request.method == "HEAD" else await run_in_threadpool(table.load)
 
     async def _plan(self, request: Request) -> dict[str, Any]:
-        table, body = self._table_of(request), _parsed(await _body_of(request))
-        plan = PlanRequest.of(body, is_raw=request.headers.get("x-client-version", "").startswith("PyIceberg"))
-        return await self._working(lambda: table.plan(plan))
+        table, body = self._table_of(request), checked_request(await _body_of(request))
+        is_pyiceberg = request.headers.get("x-client-version", "").startswith("PyIceberg")
+        async with self._workers:
+            return await run_in_threadpool(table.plan, body, is_raw=is_pyiceberg)
 
     async def _refuse(self, request: Request) -> None:
         if request.method in ("GET", "HEAD"):
@@ -165,18 +139,19 @@ class Server:
 
     def _checked_namespace(self, text: str) -> Name:
         name = tuple(text.split(_SEPARATOR))
-        if name not in self._catalog.namespaces:
-            raise RefusalError(404, f"no namespace {'.'.join(name)[:200]!r}", "NoSuchNamespaceException")
+        if name not in self._namespaces_served:
+            raise RefusalError(404, f"no namespace {'.'.join(name)[:200]!r}", "NoSuchNamespace")
         return name
 
     def _table_of(self, request: Request) -> ServedTable:
         name = (*request.path_params["namespace"].split(_SEPARATOR), request.path_params["table"])
-        if name not in self._catalog.tables:
-            raise RefusalError(404, f"no table {'.'.join(name)[:200]!r}", "NoSuchTableException")
-        return self._catalog.tables[name]
+        if name not in self._tables_by_name:
+            raise RefusalError(404, f"no table {'.'.join(name)[:200]!r}", "NoSuchTable")
+        return self._tables_by_name[name]
 
 
-async def _body_of(request: Request) -> bytes:
+async def _body_of(request: Request) -> Any:
+    """The JSON in the body of a request."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
@@ -184,16 +159,8 @@ async def _body_of(request: Request) -> bytes:
                 body += part
                 if len(body) > BODY_BYTES_MAX:
                     raise RefusalError(413, f"a body has at most {BODY_BYTES_MAX:,} bytes")
+        return json.loads(bytes(body))
     except TimeoutError:
         raise RefusalError(408, "the body did not arrive in time") from None
-    return bytes(body)
-
-
-def _parsed(body: bytes) -> object:
-    def refuse(name: str) -> None:
-        raise ValueError(name)
-
-    try:
-        return json.loads(body, parse_constant=refuse)
     except (ValueError, RecursionError):
-        raise InvalidArgumentError("the body is no JSON, or is nested too deeply") from None
+        raise RefusalError(400, "the body is no JSON, or is nested too deeply") from None

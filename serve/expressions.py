@@ -1,36 +1,31 @@
 """The expression JSON of the Iceberg REST protocol, as a predicate that chooses files.
 
-A client tests the rows itself, and clients differ: is NULL != 5, is NaN > 5, is -0.0 < 0.0? So the predicate is an upper
-bound: it is TRUE for each row that any of them may keep. A negated test, `not-eq` and `not-in` also keep NULL and NaN.
-A part that is not understood, or whose literal is not exactly of the column's type, is Unknown, which prunes nothing.
+Clients test the rows, and differ: is NULL != 5, is NaN > 5, is -0.0 < 0.0? So the predicate is an upper bound: TRUE for
+each row that any of them may keep. A negated test, `not-eq` and `not-in` also keep NULL and NaN. A part that is not
+understood, or whose literal is not exactly of the column's type, is Unknown, which prunes nothing.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from ..engine.predicates import And, Column, Comparison, Constant, In, IsNull, Literal, Node, Not, Or, StartsWith
-from ..engine.predicates import Unknown, is_nan
+from ..engine import predicates as nodes
+from ..engine.predicates import Column, Literal, Node
 from ..errors import PredicateError
 
 DEPTH_MAX = 90  # levels of and, or and not; a chain of one of them is one level
-_COMPARISONS = {"lt": "<", "lt-eq": "<=", "gt": ">", "gt-eq": ">=", "eq": "=", "not-eq": "!="}
+_COMPARISONS = {"lt": "<", "lt-eq": "<=", "gt": ">", "gt-eq": ">=", "eq": "="}
 _PAIRS = [("lt", "gt-eq"), ("gt", "lt-eq"), ("eq", "not-eq"), ("in", "not-in"), ("is-null", "not-null")]
 _PAIRS += [("is-nan", "not-nan"), ("starts-with", "not-starts-with")]
-_OPPOSITES = dict(_PAIRS) | {negative: positive for positive, negative in _PAIRS}
+_OPPOSITES = dict(_PAIRS) | {opposite: kind for kind, opposite in _PAIRS}
 _US = dt.timedelta(microseconds=1)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?\d{1,60}(\.\d{1,60})?", re.ASCII)
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -42,54 +37,35 @@ class FilterColumn:
     kind: str
     is_finer: bool = False
 
-    @property
-    def is_float(self) -> bool:
-        """Whether values may be NaN."""
-        return self.kind in ("float", "double")
-
-
-Lookup = Callable[[str], FilterColumn | None]
-
 
 def predicate(expression: object, columns: Mapping[str, FilterColumn], *, case_sensitive: bool = True) -> Node:
-    """Return the predicate of a filter.
-
-    Args:
-        expression: the parsed JSON.
-        columns: the columns that prune, by the names that filters use.
-        case_sensitive: if False, names match in any case if only one column matches.
-
-    Raises PredicateError if the expression is nested too deeply.
-    """
-    if case_sensitive:
-        return _node(expression, False, columns.get, 0)
-    lowered: dict[str, list[FilterColumn]] = {}
-    for name, column in columns.items():
-        lowered.setdefault(name.lower(), []).append(column)
-    single = {name: matches[0] for name, matches in lowered.items() if len(matches) == 1}
-    return _node(expression, False, lambda name: single.get(name.lower()), 0)
+    """Return the predicate of a filter (parsed JSON) over columns by name. If `case_sensitive` is False, names match in
+    any case if only one column matches. Raises PredicateError for a filter that is nested too deeply."""
+    if not case_sensitive:
+        lowered = [name.lower() for name in columns]
+        columns = {name.lower(): column for name, column in columns.items() if lowered.count(name.lower()) == 1}
+    return _node(expression, False, columns, case_sensitive, 0)
 
 
-def _node(expression: Any, negated: bool, column_of: Lookup, depth: int) -> Node:
+def _node(expression: Any, negated: bool, columns: Mapping[str, FilterColumn], is_exact: bool, depth: int) -> Node:
     if depth > DEPTH_MAX:
         raise PredicateError(f"the filter is nested too deeply: at most {DEPTH_MAX} levels of and, or, not")
     if isinstance(expression, bool):
-        return Constant(expression is not negated)
-    kind = expression.get("type") if isinstance(expression, dict) else None
+        return nodes.Constant(expression is not negated)
+    expression = expression if isinstance(expression, dict) else {}
+    kind, term = expression.get("type"), expression.get("term")
     if kind == "not":
-        return _node(expression.get("child"), not negated, column_of, depth + 1)
+        return _node(expression.get("child"), not negated, columns, is_exact, depth + 1)
     if kind in ("and", "or"):
-        children = tuple(_node(one, negated, column_of, depth + 1) for one in _chain(expression, kind))
-        return And(children) if (kind == "and") is not negated else Or(children)
-    term = expression.get("term") if isinstance(expression, dict) else None
-    column = column_of(term) if isinstance(term, str) else None
-    test = None
+        terms = tuple(_node(one, negated, columns, is_exact, depth + 1) for one in _chain(expression, kind))
+        return nodes.And(terms) if (kind == "and") is not negated else nodes.Or(terms)
+    column, test = columns.get(term if is_exact else term.lower()) if isinstance(term, str) else None, None
     if column is not None and isinstance(kind, str) and kind in _OPPOSITES:
         try:
             test = _test(_OPPOSITES[kind] if negated else kind, column, expression, negated)
         except PredicateError:  # a text that is not Unicode, for example
             test = None
-    return Unknown(f"{kind} of {term}"[:200], "not exactly a test of a column") if test is None else test
+    return nodes.Unknown(f"{kind} of {term}"[:200], "not exactly a test of a column") if test is None else test
 
 
 def _chain(expression: Any, kind: str) -> Iterator[Any]:
@@ -105,58 +81,57 @@ def _chain(expression: Any, kind: str) -> Iterator[Any]:
 
 def _test(kind: str, column: FilterColumn, expression: dict[str, Any], negated: bool) -> Node | None:
     """The test of one column; None if it is not understood. `negated`: it is the opposite of the client's."""
-    operand = Column(column.path)
+    operand, is_float = Column(column.path), column.kind in ("float", "double")
     if kind in ("is-null", "not-null"):
-        return IsNull(operand) if kind == "is-null" else Not(IsNull(operand))
+        return nodes.IsNull(operand) if kind == "is-null" else nodes.Not(nodes.IsNull(operand))
+    is_nan = nodes.is_nan(operand) if is_float else None
     if kind in ("is-nan", "not-nan"):
-        nan = is_nan(operand) if column.is_float else None
-        return nan if nan is None or kind == "is-nan" else Not(nan)
+        return is_nan if is_nan is None or kind == "is-nan" else nodes.Not(is_nan)
     raw = expression.get("values") if kind in ("in", "not-in") else [expression.get("value")]
     values = [literal_of(column.kind, one) for one in raw] if isinstance(raw, list) else [None]
-    is_negative, has_zero = kind.startswith("not-"), column.is_float and 0 in values
-    if any(value is None for value in values) or (is_negative and (column.is_finer or has_zero)):
+    positive, has_zero = kind.removeprefix("not-"), is_float and 0 in values
+    if None in values or (positive != kind and (column.is_finer or has_zero)):
         return None
-    test: Node
-    if kind.endswith("starts-with"):
+    if positive == "starts-with":
         if not isinstance(values[0], str):
             return None
-        test = StartsWith(operand, values[0])
-    elif kind.endswith("in"):
-        terms = tuple(_comparison("eq", operand, value, column.is_finer) for value in values)
-        test = Or(terms) if column.is_finer else In(operand, tuple(map(Literal, values)))
+        test: Node = nodes.StartsWith(operand, values[0])
+    elif column.is_finer:
+        test = nodes.Or(tuple(_of_finer(positive, operand, value) for value in values))
+    elif positive == "in":
+        test = nodes.In(operand, tuple(map(Literal, values)))
     else:
         if has_zero:  # for some clients -0.0 is less than 0.0
-            kind = {"lt": "lt-eq", "gt": "gt-eq"}.get(kind, kind)
-        test = _comparison(kind.removeprefix("not-"), operand, values[0], column.is_finer)
-    test = Not(test) if is_negative else test
-    if not (is_negative or negated):
+            positive = {"lt": "lt-eq", "gt": "gt-eq"}.get(positive, positive)
+        test = nodes.Comparison(_COMPARISONS[positive], operand, Literal(values[0]))
+    if kind.startswith("not-"):
+        test = nodes.Not(test)
+    elif not negated:
         return test
-    return Or((test, IsNull(operand), *([is_nan(operand)] if column.is_float else ())))
+    return nodes.Or((test, nodes.IsNull(operand), *([] if is_nan is None else [is_nan])))
 
 
-def _comparison(kind: str, operand: Column, value: Any, is_finer: bool) -> Node:
-    if not is_finer:
-        return Comparison(_COMPARISONS[kind], operand, Literal(value))
-    above = [Comparison(">=", operand, Literal(value - _US))] if kind in ("gt", "gt-eq", "eq") else []
-    below = [Comparison("<=", operand, Literal(value + _US))] if kind in ("lt", "lt-eq", "eq") else []
-    return And((*above, *below))
+def _of_finer(kind: str, operand: Column, value: Any) -> Node:
+    """A test of nanoseconds that is TRUE wherever it is TRUE of the microseconds, however a client rounds."""
+    above = [nodes.Comparison(">=", operand, Literal(value - _US))] if kind in ("gt", "gt-eq", "eq", "in") else []
+    below = [nodes.Comparison("<=", operand, Literal(value + _US))] if kind in ("lt", "lt-eq", "eq", "in") else []
+    return nodes.And((*above, *below))
 
 
 def literal_of(kind: str, raw: object) -> Any:
-    """Return the value of a literal for a column of an Iceberg type; None if it is not exactly a value of that type.
-    Clients convert other literals each in their own way."""
+    """Return a literal of an Iceberg type; None for any other, which clients convert each in their own way."""
     try:
         if isinstance(raw, str):
             return _of_text(kind, raw)
-        if isinstance(raw, bool) or raw is None:
+        if isinstance(raw, bool):
             return raw if kind == "boolean" else None
         if isinstance(raw, int) and (kind in ("int", "long") or kind.startswith("decimal")):
             return raw
-        if isinstance(raw, (int, float)) and kind in ("float", "double") and math.isfinite(raw):
+        if isinstance(raw, (int, float)) and kind in ("float", "double"):
             value = float(raw)
             is_exact = value == raw and (kind == "double" or struct.unpack("f", struct.pack("f", value))[0] == value)
-            return value if is_exact else None
-    except (ValueError, OverflowError):
+            return value if is_exact and abs(value) != float("inf") else None
+    except (ValueError, ArithmeticError):
         pass
     return None
 
@@ -164,13 +139,15 @@ def literal_of(kind: str, raw: object) -> Any:
 def _of_text(kind: str, raw: str) -> Any:
     if kind == "string":
         return raw
-    if kind == "date" and _DATE.fullmatch(raw):
+    if kind == "date":
         return dt.date.fromisoformat(raw)
-    if kind in ("timestamp", "timestamptz") and _TIMESTAMP.fullmatch(raw):
-        time = dt.datetime.fromisoformat(raw)
-        if kind == "timestamptz":
-            return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
-        return None if time.utcoffset() else time.replace(tzinfo=None)
-    if kind.startswith("decimal") and _DECIMAL.fullmatch(raw):
-        return Decimal(raw)
-    return uuid.UUID(raw) if kind == "uuid" and _UUID.fullmatch(raw) else None
+    if kind == "uuid":
+        return uuid.UUID(raw)
+    if kind.startswith("decimal"):
+        return Decimal(raw) if Decimal(raw).is_finite() else None
+    if not kind.startswith("timestamp") or "T" not in raw or re.search(r"\.\d{7}", raw):  # Python cuts nanoseconds
+        return None
+    time = dt.datetime.fromisoformat(raw)
+    if kind == "timestamptz":
+        return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
+    return None if time.utcoffset() else time.replace(tzinfo=None)

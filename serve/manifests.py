@@ -1,8 +1,7 @@
 """Manifests of a snapshot, for clients that plan for themselves: written below the index root when a table is loaded.
 
-Names contain a hash of the contents, and the list of manifests is put last: two servers that write one snapshot write
-the same, and a server that is killed leaves no list. Manifests contain paths, sizes, row counts and partition values,
-and no bounds, so these clients prune by partitions alone.
+Names contain a hash of the contents, and the list is put last: two servers that write one snapshot write the same, and
+a server that is killed leaves no list. Manifests have no bounds: such clients prune by partitions alone.
 """
 
 from __future__ import annotations
@@ -14,41 +13,32 @@ from pyiceberg.manifest import ManifestEntry, write_manifest, write_manifest_lis
 
 from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
-from ..errors import NotReadableError
 from .plans import CheckedFiles, made_files
 from .presented import FOLDER, Presented
 
-_FILES_PER_MANIFEST = 10_000
 
-
-def write_manifests(current: Presented, planned: Presented, checked: CheckedFiles) -> tuple[str, int]:
-    """Write the manifests of a snapshot. Return where their list is, and how many files they name. `current`: the table
-    at its newest version, by whose metadata clients read.
-
-    Raises NotReadableError for files that clients would misread, and for deleted rows.
-    """
-    metadata, number = current.parsed, planned.snapshot_id
-    files = []
-    for file, deletes in made_files(planned, current.mapping, PlannedScan(ScanRequest.of(planned.handle)), checked):
-        if deletes:
-            raise NotReadableError("rows of its files are deleted, which needs a client with server-side planning")
-        files.append(file)
+def write_manifests(current: Presented, planned: Presented, checked: CheckedFiles) -> str:
+    """Write the manifest of a snapshot and the list of manifests. Return where the list is. Clients read by metadata of
+    `current`. Raises NotReadableError for files that they would misread."""
+    metadata, number, storage = current.parsed, planned.snapshot_id, planned.handle.index_storage
+    scan = PlannedScan(ScanRequest.of(planned.handle))
+    files = [file for file, _ in made_files(planned, current.mapping, scan, checked)]
     snapshot = None if number is None else metadata.snapshot_by_id(number)
     assert number is not None and snapshot is not None
-    digest = hashlib.sha256(repr([(f.file_path, f.record_count, f.partition) for f in files]).encode()).hexdigest()[:32]
-    root, storage, manifests = planned.index_root, planned.handle.index_storage, []
-    for first in range(0, len(files), _FILES_PER_MANIFEST):
-        output = _Output(f"{root}/{number}-{digest}-{first // _FILES_PER_MANIFEST}.avro")
+    digest = hashlib.sha256(repr([(f.file_path, f.record_count, f.partition) for f in files]).encode()).hexdigest()
+    name, manifests = f"{number}-{digest[:32]}", []
+    if files:
+        output = _Output(f"{planned.index_root}/{name}-0.avro")
         with write_manifest(2, metadata.spec(), metadata.schema(), output, number, "null") as writer:
-            for file in files[first : first + _FILES_PER_MANIFEST]:
+            for file in files:
                 writer.add(ManifestEntry.from_args(snapshot_id=number, data_file=file))
         manifests.append(writer.to_manifest_file())
-        storage.put(f"{FOLDER}/{output.location.rpartition('/')[2]}", output.data)
-    listed = _Output(f"{root}/{number}-{digest}.avro")
+        storage.put(f"{FOLDER}/{name}-0.avro", output.data)
+    listed = _Output(f"{planned.index_root}/{name}.avro")
     with write_manifest_list(2, listed, number, None, snapshot.sequence_number, "null") as lists:
         lists.add_manifests(manifests)
-    storage.put(f"{FOLDER}/{number}-{digest}.avro", listed.data)
-    return listed.location, len(files)
+    storage.put(f"{FOLDER}/{name}.avro", listed.data)
+    return listed.location
 
 
 class _Output(io.BytesIO):
@@ -65,6 +55,5 @@ class _Output(io.BytesIO):
         return len(self.data)
 
     def close(self) -> None:
-        if not self.closed:
-            self.data = self.getvalue()
+        self.data = self.data or self.getvalue()
         super().close()

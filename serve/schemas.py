@@ -1,11 +1,7 @@
-"""The columns of a version for Iceberg clients: their ids, and the mapping of names by which files without ids are read.
+"""The columns of a version for Iceberg clients: their ids, and the mapping of names by which clients read the files.
 
-    id of a column                 the id that the column has in Skipstone: a rename keeps it, no other column gets it
-    id of a field within a column  a hash of the column's id and the field's path
-    id of what only files have     a hash of its name, so that clients can skip it
-
-There is one mapping for all files of a table, and Skipstone records for each file which column each of its names is. So
-files can contradict the mapping. `NameMapping.misfit_of` says how; such a file is refused, not misread.
+A column has the id that it has in Skipstone, in every version. The id of a field within a column is a hash of the
+column's id and the field's path. A name that only files have has a hash of it as its id, so that clients can skip it.
 """
 
 from __future__ import annotations
@@ -33,15 +29,11 @@ _EXACT = {
 
 
 def iceberg_schema(instant: Instant) -> Schema:
-    """Return the Iceberg schema of a version. Its id is a hash of it.
-
-    Raises SchemaError for a column whose type has no Iceberg type that clients read exactly. Nanoseconds become
-    microseconds.
-    """
-    ids = [str(instant.fields[field.name]) for field in instant.schema]
-    fields = [_with_ids(f, int(number), number, f.name) for f, number in zip(instant.schema, ids, strict=True)]
-    numbers = list(_ids_of(fields))
-    if len(set(numbers)) < len(numbers):
+    """Return the Iceberg schema of a version. Its id is a hash of it. Nanoseconds become microseconds. Raises
+    SchemaError for a column that clients do not read exactly."""
+    fields = [_with_ids(f, instant.fields[f.name], str(instant.fields[f.name]), f.name) for f in instant.schema]
+    ids = list(ids_of(fields))
+    if len(set(ids)) < len(ids):
         raise SchemaError("two fields within columns have the same hash; rename one of them to serve the table")
     schema = pyarrow_to_schema(pa.schema(fields))
     return Schema(*schema.fields, schema_id=zlib.crc32(schema.model_dump_json().encode()) & 0x7FFF_FFFF)
@@ -53,38 +45,36 @@ def _with_ids(field: pa.Field, number: int, path: str, name: str) -> pa.Field:
     below = {n: _with_ids(f, _inner_id(f"{path}.{n}"), f"{path}.{n}", f"{name}.{n}") for n, f in children_of(kind)}
     if pa.types.is_map(kind):
         kind = pa.map_(below["key"].with_nullable(False), below["value"])
-    elif below or pa.types.is_struct(kind):
-        kind = pa.list_(below["element"]) if not pa.types.is_struct(kind) else pa.struct(list(below.values()))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct(list(below.values()))
+    elif below:
+        kind = pa.list_(below["element"])
     elif pa.types.is_timestamp(kind):
         kind = pa.timestamp("us", None if kind.tz is None else "UTC")
-    elif not (kind in _EXACT or canon.is_uuid(kind) or _is_fixed(kind)):
-        raise SchemaError(f"column {name!r} is {kind}, which Iceberg clients do not read exactly")
+    elif pa.types.is_decimal(kind):
+        kind = kind if pa.types.is_decimal128(kind) and kind.scale >= 0 else None
+    elif not (kind in _EXACT or canon.is_uuid(kind) or pa.types.is_fixed_size_binary(kind)):
+        kind = None
+    if kind is None:
+        raise SchemaError(f"column {name!r} is {field.type}, which Iceberg clients do not read exactly")
     return pa.field(field.name, kind, metadata={_FIELD_ID: str(number)})
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    is_decimal = bool(pa.types.is_decimal128(kind)) and kind.scale >= 0
-    return is_decimal or (bool(pa.types.is_fixed_size_binary(kind)) and not pa.types.is_decimal(kind))
 
 
 def _inner_id(path: str) -> int:
     return _INNER_BASE + zlib.crc32(path.encode("utf-8", "surrogatepass")) % _INNER_COUNT
 
 
-def _ids_of(fields: Iterable[pa.Field]) -> Iterator[int | None]:
+def ids_of(fields: Iterable[pa.Field]) -> Iterator[int | None]:
     """Yield the field ids of some fields, and of all fields within; None for a field without one."""
     for field in fields:
         value = (field.metadata or {}).get(_FIELD_ID)
         yield None if value is None else int(value)
-        yield from _ids_of(child for _, child in children_of(field.type))
+        yield from ids_of(child for _, child in children_of(field.type))
 
 
 class NameMapping:
-    """Which column each physical name is, in all files of a version; where files differ, in the newest ones.
-
-    is_ambiguous    a name is one column in some files and another one in others: a client that loaded the table
-                    earlier would read new files by the old mapping
-    """
+    """Which column each physical name is, in all files of a version; where files differ, in the newest ones. If it
+    `is_ambiguous`, a client that loaded the table earlier would misread new files by the old mapping."""
 
     def __init__(self, instant: Instant):
         self._tree: dict[str, dict] = {}
@@ -92,7 +82,7 @@ class NameMapping:
         for file in reversed(instant.file_schemas):
             for field in file.schema:
                 number = _id_in_file(file, field.name)
-                if self._tree.get(field.name, {}).get("id", number) == number:
+                if self._tree.get(field.name, {"id": number})["id"] == number:
                     _merge(self._tree, field.name, field.type, number, str(number))
                 if field.name in file.fields:
                     columns.setdefault(field.name, set()).add(number)
@@ -105,21 +95,14 @@ class NameMapping:
     def misfit_of(self, file: FileSchema, instant: Instant) -> str | None:
         """Return why clients that read a version would misread the files of a schema; None if they would not."""
         live = set(instant.fields.values())
-        for field in file.schema:
-            numbers = {self._tree.get(field.name, {}).get("id"), _id_in_file(file, field.name)}
-            if len(numbers) > 1 and numbers & live:
-                return f"its column {field.name!r} is another one than in newer files"
+        for name in file.schema.names:
+            ids = {self._tree.get(name, {}).get("id"), _id_in_file(file, name)}
+            if len(ids) > 1 and ids & live:
+                return f"its column {name!r} is another one than in newer files"
         if file.nested:
             return f"it has another name for a field within {next(iter(file.nested))[0]!r}"
         lacking = [n for n, i in instant.fields.items() if i in instant.defaults and i not in file.fields.values()]
         return f"it lacks {lacking[0]!r}, which has a default" if lacking else None
-
-    def ids_misfit_of(self, schema: pa.Schema) -> str | None:
-        """Return why clients would misread a file by the field ids in it, which they prefer to names."""
-        own = list(_ids_of(schema))
-        if any(number is not None for number in own) and own != list(_expected_ids(schema, self._tree)):
-            return "its columns have field ids that are not those of this table"
-        return None
 
 
 def _id_in_file(file: FileSchema, name: str) -> int:
@@ -141,10 +124,3 @@ def _mapped(tree: Mapping[str, dict]) -> list[dict[str, Any]]:
         entry["names"].append(name)
         entry["fields"] |= node["fields"]
     return [{**entry, "fields": _mapped(entry["fields"])} for entry in by_id.values()]
-
-
-def _expected_ids(fields: Iterable[pa.Field], tree: Mapping[str, dict]) -> Iterator[int | None]:
-    for field in fields:
-        node = tree.get(field.name, {"id": None, "fields": {}})
-        yield node["id"]
-        yield from _expected_ids((child.with_name(step) for step, child in children_of(field.type)), node["fields"])

@@ -1,4 +1,4 @@
-"""Rows that pyiceberg reads through the catalog: with and without planning by the server, and by DuckDB over the files."""
+"""Rows that pyiceberg reads through the catalog, with and without planning by the server, equal those of DuckDB."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def _rows_of(file: int, rng: random.Random) -> pa.Table:
         {
             "id": file * 1000 + rng.randrange(50),
             "day": some(dt.date(2024, 1, 1) + dt.timedelta(days=file + rng.randrange(4))),
-            "ts": some(dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=file * 7, seconds=rng.randrange(60))),
+            "ts": some(
+                dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=file * 7, seconds=rng.randrange(60))
+            ),
             "price": some(round(rng.uniform(-5, 5) + file, 2)),
             "small": some(rng.choice([0, 1, 7, file])),
             "name": some(f"{rng.choice('abc')}{file % 3}{rng.randrange(5)}"),
@@ -110,7 +112,9 @@ def _hudi(folder, tables):
     table = HudiTable(folder / "lake")
     for rows in tables:
         write = table.begin()
-        table.insert(write, rows.column("p")[0].as_py(), dict(zip(*(rows.column(n).to_pylist() for n in "kv"), strict=True)))
+        table.insert(
+            write, rows.column("p")[0].as_py(), dict(zip(*(rows.column(n).to_pylist() for n in "kv"), strict=True))
+        )
         table.complete(write)
     return table.folder
 

@@ -26,14 +26,16 @@ ONE = {"type": "eq", "term": "k", "value": 1}
 def lake(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lake")
     for number in range(4):
-        pq.write_table(pa.table({"k": [number, None], "K2": ["a", "b"], "s": ["é", None]}), folder / f"{number}.parquet")
+        pq.write_table(
+            pa.table({"k": [number, None], "K2": ["a", "b"], "s": ["é", None]}), folder / f"{number}.parquet"
+        )
     ss.create(folder).close()
     return folder
 
 
 @pytest.fixture(scope="module")
 def uri(lake):
-    return served({"a.b.t": lake, "a.u": {"path": lake, "manifests": False}})
+    return served({"a.b.t": lake, "a.u": {"path": lake, "manifest_files": 0}})
 
 
 def _planned(uri, filter=None, **body):
@@ -71,7 +73,7 @@ def test_a_table_is_loaded(uri):
     assert [field["name"] for field in metadata["schemas"][0]["fields"]] == ["k", "K2", "s"]
     assert metadata["snapshots"][-1]["manifest-list"].endswith(".avro")
     unwritten = request(uri, "/v1/namespaces/a/tables/u")[1]["metadata"]
-    assert "manifests = true" in unwritten["properties"]["skipstone.manifests"]
+    assert "manifest_files" in unwritten["properties"]["skipstone.manifests"]
 
 
 def test_filters(uri):
@@ -148,7 +150,7 @@ def test_bodies_that_are_no_requests(uri):
     deep = ONE
     for _ in range(200):
         deep = {"type": "not", "child": deep}
-    bodies = [b"", b"{", b"[]", b"\xff", b'{"filter": NaN}', b"[" * 100_000, json.dumps({"filter": deep}).encode()]
+    bodies = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, json.dumps({"filter": deep}).encode()]
     bodies += [json.dumps(body).encode() for body in ({"snapshot-id": "1"}, {"snapshot-id": 1 << 70}, {"select": "k"})]
     bodies += [json.dumps({"case-sensitive": 1}).encode(), json.dumps({"min-rows-requested": 1.5}).encode()]
     for body in bodies:
@@ -228,11 +230,11 @@ def test_a_page_of_the_web_cannot_read_through_another_name(uri):
         ("x = 1", "tables only"),
         ("", "tables only"),
         ("[tables", "cannot be read"),
-        ('[tables."t"]\npath = "x"', "names no table"),
-        ('[tables."a.t/u"]\npath = "x"', "names no table"),
-        ('[tables."a.t"]\nplace = "x"', "it has path"),
-        ('[tables."a.t"]\npath = 1', "is no path"),
-        ('[tables."a.t"]\npath = "x"\nmanifests = "some"', "manifests is true"),
+        ('[tables."t"]\npath = "x"', "namespace.table"),
+        ('[tables."a.t/u"]\npath = "x"', "namespace.table"),
+        ('[tables."a.t"]\nplace = "x"', "an entry has path"),
+        ('[tables."a.t"]\npath = 1', "paths are texts"),
+        ('[tables."a.t"]\npath = "x"\nmanifest_files = "some"', "manifest_files is a number"),
         ('[tables."a.t"]\npath = "x"\nstorage_options = {a = 1}', "storage_options has texts"),
     ],
 )
@@ -246,7 +248,7 @@ def test_arguments(tmp_path, lake):
     (tmp_path / "empty").write_text("\n")
     for options, reason in [
         ({"host": "0.0.0.0"}, "token_file"),
-        ({"port": -1}, "port="),
+        ({"port": -1}, "127"),
         ({"token_file": tmp_path / "none"}, "cannot be read"),
         ({"token_file": tmp_path / "empty"}, "no token"),
         ({"host": "192.0.2.1", "token_file": tmp_path / "empty"}, "no token"),
@@ -256,8 +258,8 @@ def test_arguments(tmp_path, lake):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ss.InvalidArgumentError, match="127.0.0.1"):
+        with pytest.raises(ss.InvalidArgumentError, match=r"127\.0\.0\.1"):
             ss.serve({"a.t": lake}, port=taken.getsockname()[1])
     room = importlib.import_module("skipstone.serve")  # an import sets it as `skipstone.serve`, so it can be called
-    with pytest.raises(ss.InvalidArgumentError, match="port="):
+    with pytest.raises(ss.InvalidArgumentError, match="127"):
         room(lake, port="x")

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from iceberg_server import client, planned_paths, request, served, serving_process, sorted_rows, toml_of
+from iceberg_server import client, planned_paths, request, served, serving_process, toml_of
 
 pytest.importorskip("starlette", reason='starlette is not installed: pip install -e ".[serve]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
-from pyiceberg.exceptions import NoSuchTableError, RESTError  # noqa: E402
-from pyiceberg.expressions import EqualTo, GreaterThan, IsNull  # noqa: E402
+from pyiceberg.exceptions import NoSuchTableError, RESTError
+from pyiceberg.expressions import EqualTo, GreaterThan, IsNull
 
 MODES = ("server", "client")
 
@@ -91,7 +91,7 @@ def test_a_client_that_loaded_the_table_before_a_rename_is_not_misled(tmp_path):
     table.alter(rename={"a": "n"})
     with table.transaction() as tx:
         tx.write(pa.table({"n": [3], "b": ["z"]}))
-    with pytest.raises(ValueError, match="NameMapping|find field with name"):
+    with pytest.raises(ValueError, match=r"NameMapping|find field with name"):
         stale.scan().to_arrow()
     assert _values(stale.refresh(), "n") == [1, 2, 3]
 
@@ -151,7 +151,9 @@ def test_deletes_and_renames_of_iceberg(tmp_path):
     their.append(pa.table({"k": list(range(10, 20)), "w": ["b"] * 10}))
     for loaded in _tables(uri):
         assert loaded.metadata.table_uuid == their.metadata.table_uuid
-        assert _values(loaded, "w", EqualTo("k", 3)) == ["a"] and _values(loaded, "k", EqualTo("w", "b")) == [*range(10, 20)]
+        assert _values(loaded, "w", EqualTo("k", 3)) == ["a"] and _values(loaded, "k", EqualTo("w", "b")) == [
+            *range(10, 20)
+        ]
         assert loaded.scan(snapshot_id=first).to_arrow().column("v").to_pylist() == ["a"] * 10
     assert len(planned_paths(_tables(uri)[0].scan(EqualTo("w", "b")))) == 1
     path = next(task.file.file_path for task in their.scan(EqualTo("w", "a")).plan_files())
