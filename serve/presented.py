@@ -42,8 +42,6 @@ class Presented:
     index_root    where manifests are written
     state         which version, of which log
     metadata_location    the metadata file of an Iceberg table, once `metadata` was read; others have no such file
-
-    `known` are snapshots of versions that were made before; new ones are added.
     """
 
     def __init__(self, table: Table, known: dict[int, Snapshot | None] | None = None):
@@ -138,10 +136,8 @@ class Presented:
         last, is_tail = self.handle.version, self.handle.snapshot.tail is not None
         for version in range(max(1, last - SNAPSHOTS_MAX), last + is_tail):
             if version not in self._known:
-                instant = self.handle.timeline.find(version)
-                self._known[version] = (
-                    None if instant is None else self._snapshot(instant, self._id_of(instant), version)
-                )
+                known = self.handle.timeline.find(version)
+                self._known[version] = None if known is None else self._snapshot(known, self._id_of(known), version)
             if not any(low <= version <= high for low, high in self.handle.instant.cleaned):
                 yield self._known[version]
         yield self._snapshot(self.instant, self.snapshot_id, last + is_tail)
