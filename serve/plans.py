@@ -98,6 +98,7 @@ def made_files(
 ) -> Iterator[Planned]:
     """Yield the files of a plan of a table that is made to look like Iceberg. Raises NotReadableError, which names the
     files, for those that a client would misread by the mapping."""
+    planned.handle.check_quarantined()  # it warns
     planning.check_plain()
     planning.check_files(np.ones(planning.pruned.units.count, dtype=bool), every=None)
     rows = TaskRows.of(planning.snapshot, planning.evidence, planning.pruned, (), with_fine=False).columns

@@ -278,6 +278,8 @@ def test_types_and_nested_columns(tmp_path):
         (GreaterThan("cost", Decimal("2.00")), 1),
         (EqualTo("s.a", 2), 1),
         (EqualTo("s.b.c", "x"), 1),
+        (IsNull("s.a"), 1),
+        (IsNull("s.b.c"), 2),
         (GreaterThanOrEqual("moment", dt.datetime(1970, 1, 1, 0, 0, 0, 3)), 0),
         (EqualTo("coded", "v"), 1),
         # Not exactly of the column's type: nothing is pruned, and pyiceberg converts the literal as it does.
