@@ -50,7 +50,7 @@ VERBS = {
     "create": "create_sync",
     "sync": "create_sync",
     "status": "create_sync",
-    **dict.fromkeys(("adopt", "alter", "optimize", "clean", "rollback", "restore", "savepoint"), "maintain"),
+    **dict.fromkeys(("adopt", "alter", "optimize", "clean", "purge", "rollback", "restore", "savepoint"), "maintain"),
     **dict.fromkeys(("ls", "history", "slices"), "read"),
     **dict.fromkeys(("delete", "upsert"), "change"),
     "verify": "maintain",

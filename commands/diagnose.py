@@ -190,8 +190,8 @@ def picture(spread: Layout, width: int, lines_max: int) -> list[str]:
     last = np.maximum(np.minimum(np.ceil(ends * width).astype(np.int64) - 1, width - 1), first)
     mark = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"
     bars = [" " * (1 + low) + mark * (high - low + 1) for low, high in zip(first.tolist(), last.tolist(), strict=True)]
-    low, high = spread.labels[0][1], spread.labels[-1][1]
-    ends_text = f" {low}" if len(spread.labels) == 1 else f" {low:<{max(width - len(high), len(low) + 1)}}{high}"
+    low, high = spread.domain
+    ends_text = f" {low}" if low == high else f" {low:<{max(width - len(high), len(low) + 1)}}{high}"
     if lines == files:
         return [*bars, ends_text]
     fewest, most = files // lines, -(-files // lines)

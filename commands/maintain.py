@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 
+from ..engine.shown import note_of
 from ..engine.table import Table
 from .arguments import (
     Argument,
@@ -24,7 +25,7 @@ from .arguments import (
     split,
     storage_options,
 )
-from .output import bytes_text, count_of, print_json, records, stdout, text_table, working
+from .output import bytes_text, confirm, count_of, print_json, records, stdout, text_table, working
 
 if TYPE_CHECKING:
     from ..engine.adopt import AdoptResult
@@ -68,27 +69,66 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove what only old versions name, and what writers that died left behind."""
-    match = _AGE.fullmatch(min_age.strip())
-    if match is None:
-        raise UsageError(f"--min-age is a number and a unit, as 90s, 30m, 1h or 7d, not {min_age!r}")
-    age = dt.timedelta(**{_UNITS[match[2]]: float(match[1])})
+    age = _age(min_age)
     with opened(path, index_path) as table:
+        before = table.version
         removed = table.clean(retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run)
+    note = note_of(removed)
     if as_json:
-        print_json({"version": table.version, "dry_run": dry_run, "files": records(removed)})
+        print_json({"version": table.version, "dry_run": dry_run, "files": records(removed), "note": note})
         return
     screen, rows = stdout(), removed.to_pylist()
     if not rows:
-        screen.print(f"nothing to clean: still version {table.version}")
+        still = "nothing to clean: still " if table.version == before else "no file was removed: "
+        screen.print(f"{still}version {table.version}{f'; {note}' if note else ''}", soft_wrap=True)
         return
     if dry_run:
         cells = [[row["kind"], row["path"], bytes_text(row["size_bytes"])] for row in rows[:_SHOWN_MAX]]
         screen.print(text_table(["kind", "path", "size"], cells, right=["size"]))
         if len(rows) > _SHOWN_MAX:
             screen.print(f"... and {len(rows) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
-    verb = "would go" if dry_run else "removed"
+    _print_removed("would go" if dry_run else "removed", removed, table.version)
+
+
+def _age(text: str) -> dt.timedelta:
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"--min-age is a number and a unit, as 90s, 30m, 1h or 7d, not {text!r}")
+    return dt.timedelta(**{_UNITS[match[2]]: float(match[1])})
+
+
+def _print_removed(verb: str, removed: pa.Table, version: int) -> None:
+    rows = removed.to_pylist()
     total, data = bytes_text(sum(row["size_bytes"] for row in rows)), sum(row["kind"] == "data" for row in rows)
-    screen.print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {table.version}")
+    stdout().print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {version}")
+
+
+def purge(
+    path: Path,
+    drop_savepoints: Annotated[bool, Option(help="Drop all savepoints first.")] = False,
+    min_age: Annotated[
+        str, Option(metavar="AGE", help="Refuse if a transaction wrote a file less long ago, and did not commit it.")
+    ] = "24h",
+    yes: Annotated[bool, Option(help="Do it, without a question.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove all that was deleted: old versions, dead data files, and deleted values in the index. Asks first.
+
+    No earlier version can be opened or restored afterwards. Bloom filters have bits of hashes, and may stay.
+    """
+    age = _age(min_age)
+    if as_json and not yes:
+        raise UsageError("with --json nothing is asked: give --yes")
+    with opened(path, index_path) as table:
+        if not yes and not confirm(f"Remove all that was deleted before version {table.version}, for good?"):
+            stdout().print("nothing was done")
+            return
+        removed = table.purge(drop_savepoints=drop_savepoints, min_age=age)
+    if as_json:
+        print_json({"version": table.version, "files": records(removed)})
+    else:
+        _print_removed("removed", removed, table.version)
 
 
 def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:

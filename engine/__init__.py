@@ -1,7 +1,7 @@
 """The engine: what a table is, how it changes, and how a query finds out what it need not read.
 
-Users meet `table.py`, and `create.py` and `open.py`, which make tables of what `creating.py` and `opening.py` give:
-handles. Below them, a room imports only from rooms that are before it in this list:
+Users meet `table.py`, and `create.py` and `open.py`, which return tables; `opening.py` opens the handles below them.
+Below them, a room imports only from rooms that are before it in this list:
 
     choices.py, html.py    the words that arguments take, as types; small pages and whole documents
     shown.py      how notebooks and prompts show tables and versions

@@ -25,7 +25,6 @@ from .scan.units import units_of
 from .state.manifest import SNAPSHOT
 from .state.snapshot import Snapshot
 
-_LABELS = 4  # spans between labels: at the ends, the middle and the quarters
 _STEPS = (1, 3, 5, 7)  # eighths
 _SAMPLED_MAX = 10_000
 
@@ -45,7 +44,6 @@ class Layout:
                             in how many files' ranges a value lies (see the module)
     share_read              which share of the files a look-up of one value reads on average, 0 to 1
     domain                  the same two as texts; none where no file has bounds
-    labels                  (place from 0 to 1, text) along the domain
     starts, ends            float64 [files_with_bounds]: the range of each file within the domain, from 0 to 1, in
                             order of start, then end
     """
@@ -64,7 +62,6 @@ class Layout:
     depth_max: int
     share_read: float
     domain: tuple[str, ...]
-    labels: tuple[tuple[float, str], ...]
     starts: np.ndarray
     ends: np.ndarray
 
@@ -130,7 +127,6 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
         depth_max=depth_max,
         share_read=(mean + unknown) / files.num_rows if files.num_rows else 0.0,
         domain=tuple(axis.texts(axis.low, axis.high)) if count else (),
-        labels=axis.labels(),
         starts=axis.starts[order],
         ends=axis.ends[order],
     )
@@ -216,26 +212,6 @@ class _Axis:
 
         depths = np.concatenate([depth(_within(lower, upper, step)) for step in _STEPS])
         return depths, int(depth(lows).max(initial=0))
-
-    def labels(self) -> tuple[tuple[float, str], ...]:
-        """Return values that label the domain: its ends, and some between."""
-        low, high = self.low, self.high
-        if low is None:
-            return ()
-        ends = self.texts(low, high)
-        if low == high:
-            return ((0.0, ends[0]),)
-        between: list[tuple[float, str]] = []
-        if self._lower.dtype == np.float64:
-            first, last = _floats(np.array([low, high])).tolist()
-            places = [step / _LABELS for step in range(1, _LABELS)]
-            between = [(place, f"{first * (1 - place) + last * place:.4g}") for place in places]
-            ends = [f"{first:.6g}", f"{last:.6g}"]
-        elif isinstance(low, int) and not pa.types.is_floating(self._kind):
-            codes = sorted({low + (high - low) * step // _LABELS for step in range(1, _LABELS)} - {low})
-            texts = texts_of(from_numpy(np.array(codes, dtype=np.int64)), self._kind).to_pylist()
-            between = [((code - low) / (high - low), label) for code, label in zip(codes, texts, strict=True)]
-        return ((0.0, ends[0]), *between, (1.0, ends[1]))
 
     def texts(self, *bounds: int | bytes) -> list[str]:
         """Bounds as texts for people."""

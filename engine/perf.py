@@ -9,12 +9,11 @@ would still have to be derived: it is the least that the call costs without an i
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from .lakes.directory import THREADS as LISTING_THREADS
 from .lakes.directory import list_parquet
 from .progress import Progress
 from .state.runs import RunReaders
-from .storage import Entry, Storage, Usage
+from .storage import Storage, Usage
 from .storage.threads import prefetched
 from .table import Table
 from .views import partition_id
@@ -218,21 +217,6 @@ def _timed(action: Callable[[], R]) -> tuple[float, R]:
 # -- listing the storage ----------------------------------------------------------------------------------------------
 
 
-class _CountedFolders:
-    """A storage that counts the folders it lists."""
-
-    def __init__(self, storage: Storage):
-        self._storage, self._lock, self.listed = storage, threading.Lock(), 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
-        with self._lock:
-            self.listed += 1
-        return self._storage.list_folder(path, first)
-
-
 def _keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
     """Return the `key=value` folders directly below some folders."""
     listings = prefetched(storage.list_folder, folders, LISTING_THREADS, "skipstone-list")
@@ -246,9 +230,10 @@ def _keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
 
 def _listed(table: Table, progress: Progress | None) -> Listing:
     """Return the listing of all files, as `sync` lists them."""
-    storage = _CountedFolders(table.handle.storage)
+    storage = table.handle.storage
+    before = storage.reading()
     elapsed_s, files = _timed(partial(list_parquet, storage, table.handle.index_storage, progress))
-    return Listing(elapsed_s, storage.listed, files.num_rows)
+    return Listing(elapsed_s, storage.reading().since(before).requests, files.num_rows)
 
 
 def _listed_folders(table: Table) -> Listing | None:
@@ -268,10 +253,9 @@ def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | No
     """Return the listing of a partition's folder. None if the partition is not a folder, or the folder has no files."""
     if partition and not table.handle.is_hive:
         return None
-    storage = _CountedFolders(table.handle.storage)
     times, files = [], 0
     for _ in range(rounds):
-        elapsed_s, (entries, _) = _timed(partial(storage.list_folder, partition))
+        elapsed_s, (entries, _) = _timed(partial(table.handle.storage.list_folder, partition))
         times.append(elapsed_s)
         files = len(entries)
     return Listing(statistics.median(times), 1, files) if files else None

@@ -76,8 +76,8 @@ def _html_of(table: pa.Table) -> str | None:
 
     if not _is_marked(table):
         return None
-    more = _more(table)
-    return html.page(html.grid(*cells_of(table)), html.lines([more] if more else (), dim=True))
+    notes = [text for text in (_more(table), note_of(table)) if text]
+    return html.page(html.grid(*cells_of(table)), html.lines(notes, dim=True))
 
 
 def text_of(table: pa.Table) -> str:
@@ -90,7 +90,13 @@ def text_of(table: pa.Table) -> str:
         aligned = zip(names, cells, widths, strict=True)
         return "  ".join(c.rjust(w) if name in numbers else c.ljust(w) for name, c, w in aligned).rstrip()
 
-    return "\n".join([line(names), line(["-" * w for w in widths]), *map(line, rows), *([more] if more else [])])
+    lines = [line(names), line(["-" * w for w in widths]), *map(line, rows), *([more] if more else [])]
+    return "\n".join(lines + ([note] if (note := note_of(table)) else []))
+
+
+def note_of(table: pa.Table) -> str:
+    """Return what people should know of a result besides its rows; empty for nothing."""
+    return (table.schema.metadata or {}).get(b"note", b"").decode()
 
 
 def cells_of(table: pa.Table) -> tuple[list[str], list[list[str]], set[str]]:

@@ -85,6 +85,7 @@ def check_stale(handle: Handle) -> None:
     else:
         return
     if not changes:
+        handle.reported_changes = None
         return
     if handle.on_stale == "sync":
         sync_stale(handle)

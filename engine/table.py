@@ -192,7 +192,8 @@ class Table:
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
         files that are quarantined, files that hold columns which the table does not read. `deep` reads every instant,
-        every byte of the index, and every footer."""
+        every byte of the index, and every footer. A directory that changed since the last sync is no finding: a
+        warning says so, as for a query."""
         from .verify import verify
 
         return verify(self.handle, deep)
@@ -324,7 +325,7 @@ class Table:
         """At most n rows, of any files. See `Plan.head`."""
         return self.scan().head(n)
 
-    def dataset(self) -> LakeDataset:
+    def dataset(self, *, follow: bool = False) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
 
         DuckDB and polars hand it the columns and the filters of their queries, which then skip what they need not read:
@@ -332,9 +333,23 @@ class Table:
             lake = ss.open("lake/flights").dataset()
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
+
+        With `follow`, each scan first moves this handle to the latest version, and the dataset with it: for processes
+        that run for long. If the table's columns change, scans raise SchemaError.
         """
-        check_answers(self.handle)
-        return Plan(PlannedScan(ScanRequest.of(self.handle))).dataset()
+        check_flags(follow=follow)
+        if follow:
+            self.handle.check_latest()
+
+        def newest() -> Plan:
+            if follow:
+                self.handle.refresh()
+            check_answers(self.handle)
+            return Plan(PlannedScan(ScanRequest.of(self.handle)))
+
+        from .scan.lake_dataset import LakeDataset
+
+        return LakeDataset(newest(), newest=newest if follow else None)
 
     @overload
     def sql(self, query: str, con: DuckDBPyConnection | None = None, *, explain: Literal[True]) -> str: ...
@@ -618,17 +633,56 @@ class Table:
 
         Returns:
             What is removed (or would be): kind ("data", "run", "task", "temporary"), path, size_bytes.
-            Paths of data are relative to the table, the others to the index.
+            Paths of data are relative to the table, the others to the index. If that is nothing, the result shows why
+            at a prompt, and has it in `schema.metadata[b"note"]`.
 
         Raises CorruptionError where the newest version was lost: what it named is not removed.
         """
         from .commit.clean import clean
+        from .shown import shown
 
         check_flags(delete_data=delete_data, dry_run=dry_run)
         self.handle.check_latest()
         if delete_data:
             self.handle.check_owns_files()
-        return clean(self.handle, retain_versions, min_age, delete_data, dry_run, _reported(progress))
+        return shown(clean(self.handle, retain_versions, min_age, delete_data, dry_run, _reported(progress)))
+
+    def purge(
+        self,
+        *,
+        drop_savepoints: bool = False,
+        min_age: dt.timedelta = dt.timedelta(hours=24),
+        progress: Progress | bool | None = None,
+    ) -> pa.Table:
+        """Remove everything that was deleted before the call: all older versions, the data files that are not live, and
+        every deleted value in the index. It ends time travel, `restore` and `rollback` to earlier versions.
+
+        Runs of indexes are written again without the values of files that are not live. Bloom filters may stay: they
+        have bits of hashes, and no value. If nothing was deleted since the last purge, no version is created. A purge
+        that was interrupted is finished by the next one.
+
+        Data files are removed below the table's directory only. In a Delta, Iceberg or Hudi table they belong to the
+        log: its own vacuum removes them, and `purge` purges the index, after a `sync`.
+
+        Args:
+            drop_savepoints: drop all savepoints first. Otherwise a savepoint raises, as its version has deleted rows.
+            min_age: the safety margin. A transaction that wrote a file less long ago, and did not commit it, raises; an
+                older one is given up. If no writer is running, it may be zero.
+            progress: called as f(step, done, total), or True for a bar on stderr.
+
+        Returns:
+            What was removed, as `clean` does: kind, path, size_bytes.
+
+        Raises:
+            InvalidArgumentError: there are savepoints. CommitConflictError: a transaction may be running.
+            CorruptionError: an index is damaged, and cannot be written again; nothing else is undone by that.
+        """
+        from .commit.purge import purge
+        from .shown import shown
+
+        check_flags(drop_savepoints=drop_savepoints)
+        self.handle.check_latest()
+        return shown(purge(self.handle, drop_savepoints, min_age, _reported(progress)))
 
     def rollback(self, n: int = 1) -> int:
         """Undo the newest `n` versions, by one more: the live files, commit states and keys of idempotent commits are

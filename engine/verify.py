@@ -14,6 +14,7 @@ from ..hfile_like import SortedFileReader
 from .commit.adopt_columns import names_ever, sure_columns, unread_columns
 from .indexes.kind import referenced_files
 from .parquet.footers import FILE_ERRORS, read_footer
+from .stale import check_stale
 from .state.lineage import broken, newest_mentioned
 from .state.runs import check_written_as
 from .state.timeline import is_loss
@@ -50,6 +51,8 @@ class Checker:
 
 def verify(handle: Handle, deep: bool = False, checker: Checker | None = None) -> list[Finding]:
     """See `Table.verify`."""
+    if handle.on_stale in (None, "warn"):
+        check_stale(handle)
     checker = checker or Checker()
     findings = [Finding("quarantined", f["path"], f["reason"]) for f in handle.instant.quarantined]
     findings += _timeline(handle, deep)

@@ -40,11 +40,13 @@ Keep = Callable[[pa.BinaryArray], np.ndarray]
 
 @dataclass(frozen=True)
 class MergeSummary:
-    """The result of a merge: entries (tombstones included), tombstones, bytes."""
+    """The result of a merge: entries (tombstones included), tombstones, bytes; first and last key, empty for none."""
 
     num_entries: int
     num_deleted: int
     size_bytes: int
+    first_key: bytes
+    last_key: bytes
 
 
 def merge_runs(
@@ -87,7 +89,9 @@ def merge_runs(
         _merge([_Cursor(reader, start, stop, ahead_bytes) for reader in readers], writer, drop_tombstones, keep)
         # Closed here and not by the stack: the summary is of a complete file.
         writer.close()
-    return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
+    blocks = writer._blocks
+    ends = (blocks[0].first_key, blocks[-1].last_key) if blocks else (b"", b"")
+    return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes, *ends)
 
 
 def _merge(cursors: Sequence[_Cursor], writer: _MergingWriter, drop_tombstones: bool, keep: Keep | None = None) -> None:
@@ -113,16 +117,12 @@ def _merge(cursors: Sequence[_Cursor], writer: _MergingWriter, drop_tombstones: 
         if drop_tombstones and entries.deleted is not None:
             entries = entries.take((~entries.deleted).nonzero()[0])
         if len(entries):
-            writer.add(entries)
+            writer._add(entries, entries.row_bytes())
         blocks = min(2 * blocks, _BLOCKS_MAX)
 
 
 class _MergingWriter(SortedFileWriter):
     """A writer that also accepts whole blocks."""
-
-    def add(self, entries: Entries) -> None:
-        """Add entries of the schema, ascending, above all that were added before."""
-        self._add(entries, entries.row_bytes())
 
     def add_evenly(self, entries: Entries) -> None:
         """Add entries, and end the block with them: what is pending and they are cut into blocks of one size."""

@@ -5,26 +5,34 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError
-from ..commit.alter import alter
+from ..commit.commit import WriteBatch, commit
+from ..commit.edit import Edit
 from ..commit.indexing import create_index, drop_index
-from ..creating import create_handle
 from ..handle import Handle
 from ..indexes.columns import names_in_files
 from ..lakes import is_log
+from ..lakes.directory import listed_of
 from ..parquet.leaves import top_level
 from ..predicates import Node, columns_read, prepare, resolve
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.row_groups import row_groups_of
+from ..state import IndexState, Instant, Timeline, new_transaction_id, now_us
+from ..state.runs import RunReaders
+from ..storage import open_storages
+from ..storage.threads import STAT_THREADS, prefetched
+from ..storage.write_buffer import WriteBuffer
+from ..tasks.attach import AttachRequest, FooterReading, attach_all
 
 Kept = dict[str, float]
 """Path of a file -> the share of its row groups that a query reads; other files are not read."""
@@ -83,29 +91,41 @@ class Trial:
                 raise InvalidArgumentError(
                     f"{self.handle.location}: its paths do not say its partitions, so that no sample can be indexed"
                 )
-        paths = {name for index in instant.indexes if index.kind == "stats" for name in instant.names_of(index)}
-        tops = {path: top_level(instant.schema, path) for path in paths}
-        stats = [self._names[top] + path[len(top) :] for path, top in tops.items() if top in self._names]
-        keys = pa.schema([instant.schema.field(name) for name in instant.partitioning])
-        options = self.handle.storage_options
         with tempfile.TemporaryDirectory(prefix="skipstone-advice-") as folder:
-            handle = create_handle(
-                self.handle.location,
-                source="directory",
-                files=list(self.sizes),
-                partitioning=keys if instant.partitioning else None,
-                columns=sorted(stats),
-                index_path=os.path.join(folder, "index"),
-                storage_options=dict(options) if options else None,
-            )
-            handle.scan_log = None
-            renamed = {physical: name for name, physical in self._names.items() if name != physical}
-            if renamed:
-                alter(handle, renamed, None, None, None, None)
+            handle = self._indexed(os.path.join(folder, "index"))
             try:
                 yield Scratch(handle, Path(folder))
             finally:
                 handle.forget()
+
+    def _indexed(self, folder: str) -> Handle:
+        """A table of the sample alone, with the columns that its files have, and statistics as the table has them."""
+        instant, storage = self.handle.snapshot.instant, self.handle.storage
+        _, index_storage = open_storages(self.handle.location, folder, self.handle.storage_options)
+        names = {*self._names, *instant.partitioning}
+        leaves = {path: number for path, number in instant.columns.items() if top_level(instant.schema, path) in names}
+        measured = {number for index in instant.indexes if index.kind == "stats" for number in index.columns}
+        columns = tuple(sorted(measured.intersection(leaves.values())))
+        stats = IndexState(id=1, kind="stats", columns=columns, options={}, maintain="commit")
+        base = replace(
+            Instant.before_first(new_transaction_id(), now_us(), uuid.uuid4().hex),
+            source={"kind": "directory", "version": None, "hive": bool(instant.partitioning)},
+            schema=pa.schema([field for field in instant.schema if field.name in names]),
+            partitioning=instant.partitioning,
+            fields={name: number for name, number in instant.fields.items() if name in names},
+            columns=leaves,
+            next={**instant.next, "sequence": 0, "partition": 0},
+            indexes=(stats,),
+        )
+        batch = WriteBatch(base.transaction, base, WriteBuffer(index_storage))
+        listed = listed_of(prefetched(storage.stat, list(self.sizes), STAT_THREADS, "skipstone-stat"))
+        reading = FooterReading(bool(instant.partitioning), quarantines=False)
+        request = AttachRequest(storage, index_storage, base.transaction, listed, batch.leftovers, reading)
+        physical = {name: own for own, name in self._names.items()}
+        results = [replace(one, names=[physical] * len(one.schemas)) for one in attach_all(request)[0]]
+        handle = Handle(storage, index_storage, Timeline(index_storage), RunReaders(index_storage), base)
+        commit(handle, "create", lambda *_: Edit(results=results), batch=batch)
+        return handle
 
 
 class Scratch:

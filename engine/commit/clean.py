@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 OWN_FOLDERS = ("runs", "tasks", "queue", "timeline")
 OWN_ACTIONS = ("clean", "fence")
 _SHRUNK_BYTES = 1 << 10  # a file of a version that is no larger stays as it is
-_MARGIN_US = 24 * 3_600 * 1_000_000  # a version's file may seem older than those that it names, by a clock set back
+MARGIN_US = 24 * 3_600 * 1_000_000  # a version's file may seem older than those that it names, by a clock set back
 RETURNING = ("rollback", "restore")  # files of an older version are live again
 # The exact names that we give: a file with any other is somebody else's, wherever it is.
 _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[\w-]+\.sbf", re.ASCII)
@@ -60,6 +60,7 @@ _TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|queue|timeline(?:/[0
 _DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
 Remover: TypeAlias = "Callable[[Handle, Sequence[tuple[str, Entry]], Progress | None], None]"
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
+NOTE = b"note"  # in the metadata of a result: what people should know of it
 
 
 @dataclass
@@ -82,12 +83,15 @@ class CleanPlan:
     """What one clean does, as of one version: what that version's successor says, and the data files to remove.
 
     cleaned    all versions that can no longer be read; `versions` of them are new
+    last_beyond, last_outlived   the last version that is not among those to retain, and that is old enough
     removed    of the data files, those that the manifest remembers as removed
     chosen     (kind, file) of the index that are removed
     """
 
     cleaned: tuple[tuple[int, int], ...]
     versions: int
+    last_beyond: int
+    last_outlived: int
     fenced: tuple[str, ...] = ()
     chosen: list[tuple[str, Entry]] = field(default_factory=list)
     data_files: list[Entry] = field(default_factory=list)
@@ -111,7 +115,25 @@ def clean(
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
     data_files = (list_data or _walked)(handle.storage) if delete_data else []
-    listing = _listing(handle, round(min_age / dt.timedelta(microseconds=1)), data_files)
+    listing = list_files(handle, round(min_age / dt.timedelta(microseconds=1)), data_files)
+    removed, plan = clean_listed(handle, listing, retain_versions, progress, remove, dry_run=dry_run)
+    if removed.num_rows or plan.versions:
+        return removed
+    return removed.replace_schema_metadata({NOTE: _why_nothing(handle, plan, retain_versions, min_age)})
+
+
+def clean_listed(
+    handle: Handle,
+    listing: CleanListing,
+    retain_versions: int,
+    progress: Progress | None,
+    remove: Remover | None = None,
+    *,
+    dry_run: bool = False,
+    shrunk_bytes: int = _SHRUNK_BYTES,
+) -> tuple[pa.Table, CleanPlan]:
+    """Clean what a listing shows. Return what was removed, as `Table.clean` does, and the plan. `shrunk_bytes`: the
+    files of cleaned versions that are no larger stay as they are."""
     base = newest_after(handle.timeline, handle.instant)
     plan = _plan(handle, base, listing, retain_versions)
 
@@ -132,35 +154,62 @@ def clean(
     chosen = [*(("data", entry) for entry in plan.data_files), *plan.chosen]
     if not dry_run:
         (remove or remove_here)(handle, chosen, progress)
-        _shrink(handle, plan.cleaned, listing)
-    return pa.Table.from_pylist(
-        [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in chosen], schema=SCHEMA
-    )
+        _shrink(handle, plan.cleaned, listing, shrunk_bytes)
+    rows = [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in chosen]
+    return pa.Table.from_pylist(rows, schema=SCHEMA), plan
 
 
-def _shrink(handle: Handle, cleaned: Iterable[tuple[int, int]], listing: CleanListing) -> None:
+def _shrink(handle: Handle, cleaned: Iterable[tuple[int, int]], listing: CleanListing, shrunk_bytes: int) -> None:
     """Shrinks the files of cleaned versions. The next clean does what a crash leaves, or what the storage refuses."""
     ranges = [*cleaned]
     with contextlib.suppress(StorageError):
         for entry in listing.index_files:
-            version = version_of(entry.path) if entry.size_bytes > _SHRUNK_BYTES else None
+            version = version_of(entry.path) if entry.size_bytes > shrunk_bytes else None
             if version is not None and any(low <= version <= high for low, high in ranges):
                 handle.timeline.shrink(version)
+
+
+def _why_nothing(handle: Handle, plan: CleanPlan, retain_versions: int, min_age: dt.timedelta) -> str:
+    """Why a clean removed nothing: which versions it kept."""
+    latest = newest_after(handle.timeline, handle.instant)
+    versions = retained(handle.timeline, latest, plan.cleaned)
+    older = [version for version in versions if version < latest.version]
+    if not older:
+        return f"nothing to remove: version {latest.version} is the only one that is kept"
+    young = sum(version > plan.last_outlived for version in older)
+    named = sorted({*latest.savepoints.values()} & {*older})
+    parts = [f"kept {young:,} version{'s'[: young != 1]} replaced less than {_age_text(min_age)} ago"] if young else []
+    counted = f"versions from {plan.last_beyond + 1:,} on" if plan.last_beyond else f"all {len(versions):,} versions"
+    parts.append(f"retain_versions={retain_versions} keeps {counted}")
+    parts += [f"savepoints keep version{'s'[: len(named) != 1]} {', '.join(map(str, named))}"] if named else []
+    return "; ".join(parts)
+
+
+def _age_text(age: dt.timedelta) -> str:
+    hours, seconds = age / dt.timedelta(hours=1), age / dt.timedelta(seconds=1)
+    return f"{hours:g} hour{'s'[: hours != 1]}" if hours >= 1 else f"{seconds:g} seconds"
 
 
 def _walked(storage: Storage) -> list[Entry]:
     return walk(storage, [""])[0]
 
 
-def _listing(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanListing:
+def list_files(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanListing:
+    """List the index. `age_us`: files that were written longer ago are old."""
     index_files = walk(handle.index_storage, OWN_FOLDERS)[0]
     old_us = storage_now_us(handle.index_storage) - age_us
-    written = [(_owner_of(entry.path), entry) for entry in (*index_files, *data_files)]
+    written = [(owner_of(entry.path), entry) for entry in (*index_files, *data_files)]
     young = frozenset(owner for owner, entry in written if owner is not None and entry.modified_ns // 1000 > old_us)
     return CleanListing(index_files, data_files, old_us, young)
 
 
-def _owner_of(path: str) -> str | None:
+def is_temporary(path: str) -> bool:
+    """Whether a file of a transaction, in the index or of the data, is not whole yet."""
+    folder, _, name = path.rpartition("/")
+    return _TEMPORARY.fullmatch(name) is not None and folder.partition("/")[0] not in ("queue", "timeline")
+
+
+def owner_of(path: str) -> str | None:
     """The transaction that wrote a file; None for one of another name."""
     match = _OF_TRANSACTION.fullmatch(path)
     if match:
@@ -184,23 +233,24 @@ def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = Non
 
 
 def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_versions: int) -> CleanPlan:
-    last = min(_last_beyond(handle, latest, retain_versions), _last_outlived(handle, latest, listing.old_us))
+    last_beyond, last_outlived = _last_beyond(handle, latest, retain_versions), _last_outlived(handle, latest, listing)
+    last = min(last_beyond, last_outlived)
     cuts = [0, *sorted(v for v in {*latest.savepoints.values()} if v <= last), last + 1]
     wanted = [(low + 1, high - 1) for low, high in pairwise(cuts) if low + 1 < high]
     cleaned = joined_ranges([*latest.cleaned, *wanted]) if wanted else latest.cleaned
-    plan = CleanPlan(cleaned, _length(cleaned) - _length(latest.cleaned))
+    plan = CleanPlan(cleaned, _length(cleaned) - _length(latest.cleaned), last_beyond, last_outlived)
     plan.chosen = _index_files(handle, listing, _named(handle, latest, cleaned))
     protected = _removed_data(handle, latest, listing, plan) if listing.data_files else set()
     stray = [e for e in listing.data_files if e.path not in protected and _is_orphan(e, listing, latest.table_id)]
-    orphans = [(owner, entry) for _, entry in plan.chosen if (owner := _owner_of(entry.path)) is not None]
-    orphans += [(owner, entry) for entry in stray if (owner := _owner_of(entry.path)) is not None]
+    orphans = [(owner, entry) for _, entry in plan.chosen if (owner := owner_of(entry.path)) is not None]
+    orphans += [(owner, entry) for entry in stray if (owner := owner_of(entry.path)) is not None]
     if orphans:
-        ended = _ended(handle, latest, min(entry.modified_ns // 1000 for _, entry in orphans) - _MARGIN_US)
-        if any(_owner_of(entry.path) not in ended for entry in stray):  # a file may have been copied, and look young
-            ended = _ended(handle, latest, 0)
+        ended = ended_since(handle, latest, min(entry.modified_ns // 1000 for _, entry in orphans) - MARGIN_US)
+        if any(owner_of(entry.path) not in ended for entry in stray):  # a file may have been copied, and look young
+            ended = ended_since(handle, latest, 0)
         plan.fenced = tuple(sorted({owner for owner, _ in orphans} - ended.keys()))
         plan.data_files += _unpublished(handle, latest, ended, stray)
-    plan.data_files += [entry for entry in stray if _owner_of(entry.path) is None]
+    plan.data_files += [entry for entry in stray if owner_of(entry.path) is None]
     plan.data_files = [entry for entry in plan.data_files if not handle.storage.has_link(entry.path)]
     return plan
 
@@ -208,7 +258,7 @@ def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_version
 def _is_orphan(entry: Entry, listing: CleanListing, table_id: str) -> bool:
     """True for a data file that may be removed if no version names it: old, and of a transaction of this table that
     wrote no other file lately. Another index over the same lake gives its files such names, too: those stay."""
-    owner = _owner_of(entry.path)
+    owner = owner_of(entry.path)
     if owner is None:
         is_ours = _TEMPORARY.fullmatch(entry.path.rpartition("/")[2]) is not None
     else:
@@ -216,7 +266,7 @@ def _is_orphan(entry: Entry, listing: CleanListing, table_id: str) -> bool:
     return is_ours and entry.modified_ns // 1000 <= listing.old_us
 
 
-def _ended(handle: Handle, latest: Instant, since_us: int) -> dict[str, int | None]:
+def ended_since(handle: Handle, latest: Instant, since_us: int) -> dict[str, int | None]:
     """The transactions that ended since a time: the version that each published, None for one that was given up. A
     version is published after the files that its transaction wrote."""
     first, _ = handle.timeline.last_until(latest, since_us, lambda instant: instant.aged_us) if since_us else (None, 0)
@@ -246,9 +296,9 @@ def _last_beyond(handle: Handle, latest: Instant, retain_versions: int) -> int:
         instant = before
 
 
-def _last_outlived(handle: Handle, latest: Instant, before_us: int) -> int:
-    """The last version whose successor came at `before_us` or earlier; 0 where there is none."""
-    outlived, _ = handle.timeline.last_until(latest, before_us, lambda instant: instant.aged_us)
+def _last_outlived(handle: Handle, latest: Instant, listing: CleanListing) -> int:
+    """The last version whose successor is old; 0 where there is none."""
+    outlived, _ = handle.timeline.last_until(latest, listing.old_us, lambda instant: instant.aged_us)
     return 0 if outlived is None else outlived.version - 1
 
 
@@ -363,7 +413,7 @@ def _unpublished(
     """
     owned: dict[str, list[Entry]] = {}
     for entry in stray:
-        owner = _owner_of(entry.path)
+        owner = owner_of(entry.path)
         if owner is not None:
             owned.setdefault(owner, []).append(entry)
     readable = set(retained(handle.timeline, latest, latest.cleaned))

@@ -26,6 +26,7 @@ from ..state import COMPLETED, Instant, Timeline
 from ..state.manifest import BASE, FILES_SCHEMA, slices_of, split_file_ids
 from ..state.snapshot import Snapshot
 
+PURGE = "purge"  # the action of `purge.py`
 _KEY = ["partition_id", "file_group", "slice_instant"]
 _FIELDS = [*_KEY, "kind", "commit", "path"]
 
@@ -229,3 +230,10 @@ def returned_files(before: Snapshot, newest: Snapshot) -> np.ndarray:
         return np.empty(0, dtype=np.uint64)
     ids = newest.numbers()
     return ids_without(ids[newest.segments(ids) <= before.instant.version], before.numbers())
+
+
+def check_not_purged(timeline: Timeline, base: Instant, newest: Instant) -> None:
+    """Raises CommitConflictError if the table was purged since `base`: what was read then may have been deleted."""
+    for instant in timeline.instants(base.version + 1, newest.version):
+        if instant.action == PURGE:
+            raise CommitConflictError(f"version {instant.version} purged the table meanwhile; begin again")

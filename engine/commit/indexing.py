@@ -43,7 +43,7 @@ from ..state.lsm import RunWriter
 from ..state.manifest import BASE
 from ..state.snapshot import Snapshot
 from .commit import commit, newest_after, write_batch
-from .conflicts import returned_files
+from .conflicts import check_not_purged, returned_files
 from .edit import Edit
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def create_index(
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
+            check_not_purged(handle.timeline, base, after)
             returned = returned_files(handle.committed, newest)
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
@@ -168,6 +169,7 @@ def _refreshed(
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
+            check_not_purged(handle.timeline, base, after)
             returned = returned_files(handle.committed, newest)
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)

@@ -49,6 +49,7 @@ _INSTEAD = {
     "index": "{drop_index} drops an index, {create_index} creates it again",
     "alter": "{alter} changes the schema again",
     "savepoint": "{drop_savepoint} drops a savepoint",
+    "purge": "it removed all earlier versions",
 }
 _ANY_VERSION = "{restore} goes back to any version that is kept"
 

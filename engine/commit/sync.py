@@ -69,7 +69,7 @@ def sync_directory(
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     seen = _look(handle, base, list_files, progress)
     evolution = Evolution(adopts, widens)
-    new_names = _nothing_to_do(seen.before, difference(seen.before, seen.listed, base.version), evolution)
+    new_names = _nothing_to_do(seen.before, seen.changes(seen.before), evolution)
     newest = handle.timeline.latest(known=base)  # what was committed during the listing is looked at by the loop
     if new_names is not None and newest is not None and newest.version == base.version:
         if base.version > handle.version:
@@ -79,12 +79,12 @@ def sync_directory(
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
         nonlocal seen, work
-        changes = difference(newest, seen.listed, seen.before.instant.version)
+        changes = seen.changes(newest)
         is_valid = work is None or work.basis == (changes, columns_state(newest.instant))
         if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
             writing.leftovers.remove()
             seen = _look(handle, newest.instant, list_files, progress)
-            changes, work = difference(newest, seen.listed, seen.before.instant.version), None
+            changes, work = seen.changes(newest), None
         if work is None:
             work = _directory_work(handle, writing, newest, changes, seen, evolution, attach, progress)
         return work.edit_of(newest.instant)
@@ -117,6 +117,16 @@ class Seen:
     listed: pa.Table
     before: Snapshot
     folders: Mapping[str, int]
+    _changes: Difference | None = None  # in `before`
+
+    def changes(self, snapshot: Snapshot) -> Difference:
+        """How the directory differs from a version: from `before`, it is worked out once."""
+        since = self.before.instant.version
+        if snapshot.instant.version != since:
+            return difference(snapshot, self.listed, since)
+        if self._changes is None:
+            self._changes = difference(snapshot, self.listed, since)
+        return self._changes
 
 
 def _look(handle: Handle, latest: Instant, list_files: ListFiles | None, progress: Progress | None) -> Seen:

@@ -270,12 +270,14 @@ class IndexKind(Protocol):
     is_compound      several columns are together the key of one index, in their order; else an index holds each for
                      itself
     covers_delta_logs   has something to say of files that are no base
+    stores_values    a value, or a part of one, can be read in its runs: not in a filter, which has bits of hashes
     """
 
     name: str
     is_compound: bool
     covers_delta_logs: bool
     reads_data: bool
+    stores_values: bool
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -305,7 +307,10 @@ class IndexKind(Protocol):
         ...
 
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
-        """The index with fewer runs, or without entries of removed files; itself where nothing pays."""
+        """The index with fewer runs, or without entries of removed files; itself where nothing pays.
+
+        `Table.purge` calls it, too: then `work.writing.compact` leaves out every entry of a removed file. A kind that
+        `stores_values` has no other runs afterwards than those that it returned, or the purge raises."""
         ...
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:

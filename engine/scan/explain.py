@@ -100,6 +100,8 @@ def remarks(plan: PlannedScan) -> list[str]:
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
+    if plan.request.changes is not None:
+        lines.append(f"the directory changed since the last sync ({plan.request.changes}); sync() commits that")
     if plan.tail is not None:
         lines.append(
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from ...errors import InvalidArgumentError, NotReadableError
+from ...errors import InvalidArgumentError, NotReadableError, SchemaError
 from ..predicates import Constant, Node, columns_read, matches, prepare
 from ..predicates.from_arrow import from_arrow, top_level_names
 from .planning import PlannedScan
@@ -49,22 +49,32 @@ class RowSource(Protocol):
 class LakeDataset(ds.UnionDataset):
     """The rows of a plan, scanned by way of the index. Made by `Table.dataset` and `Plan.dataset`.
 
-    It stays on the version that it was made on. Rows come in no promised order. What is not named here is pyarrow's
-    own, on top of `scanner`.
+    It stays on the version that it was made on, unless `newest` gives another plan for each scan. Rows come in no
+    promised order. What is not named here is pyarrow's own, on top of `scanner`.
     """
 
-    def __new__(cls, *args: Any) -> LakeDataset:
+    def __new__(cls, *args: Any, **options: Any) -> LakeDataset:
         return super().__new__(cls)
 
-    def __init__(self, plan: RowSource, filter: Node | None = None):
-        self._plan, self._filter = plan, Constant(True) if filter is None else filter
+    def __init__(self, plan: RowSource, filter: Node | None = None, newest: Callable[[], RowSource] | None = None):
+        self._pinned, self._filter = plan, Constant(True) if filter is None else filter
+        self._newest = newest
         super().__init__(plan.schema, [_unreadable(plan.schema)])
 
+    @property
+    def _plan(self) -> RowSource:
+        """What is scanned now. Raises SchemaError if the columns have changed."""
+        if self._newest is not None:
+            self._pinned = self._newest()
+            if not self._pinned.schema.equals(self.schema):
+                raise SchemaError("the table has other columns than this dataset: call table.dataset() again")
+        return self._pinned
+
     def __repr__(self) -> str:
-        return f"<skipstone.LakeDataset of {self._plan!r}>"
+        return f"<skipstone.LakeDataset of {self._pinned!r}>"
 
     def __reduce__(self) -> tuple:
-        return LakeDataset, (self._plan, self._filter)
+        return LakeDataset, (self._plan, self._filter)  # another process reads the version of now
 
     @property
     def children(self) -> NoReturn:
@@ -105,9 +115,9 @@ class LakeDataset(ds.UnionDataset):
 
     def count_rows(self, filter: object = None, **options: Any) -> int:
         """How many rows match: from the index alone where that decides, as `Plan.count`."""
-        where = self._and(filter)
-        if self._plan.planning.accepts_filter or (self._plan.planning.limit is None and where == Constant(True)):
-            return self._plan.narrowed(where).count()
+        where, plan = self._and(filter), self._plan
+        if plan.planning.accepts_filter or (plan.planning.limit is None and where == Constant(True)):
+            return plan.narrowed(where).count()
         return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
 
     def head(self, num_rows: int, columns: Any = None, filter: object = None, **options: Any) -> pa.Table:
@@ -121,7 +131,7 @@ class LakeDataset(ds.UnionDataset):
         """The same with one more filter, which every scan plans by."""
         where = self._and(expression)
         prepare(where, self.schema)  # raises for what it cannot be bound to
-        return LakeDataset(self._plan, where)
+        return LakeDataset(self._pinned, where, self._newest)
 
     def get_fragments(self, filter: object = None) -> Iterator[ds.Fragment]:
         """The files that may hold a match, each with its surviving row groups: every row of these, as pyarrow has it.
@@ -129,11 +139,12 @@ class LakeDataset(ds.UnionDataset):
         Raises InvalidArgumentError where the dataset is less than its files: of a plan with a predicate, keys or a
         limit, and after `filter`; `Plan.fragments` gives those.
         """
-        if not self._plan.planning.is_whole or self._filter != Constant(True):
+        plan = self._plan
+        if not plan.planning.is_whole or self._filter != Constant(True):
             raise InvalidArgumentError(
                 "fragments hold more rows than this dataset: use plan.fragments() and repeat the predicate"
             )
-        return self._plan.narrowed(self._and(filter)).fragments().get_fragments()
+        return plan.narrowed(self._and(filter)).fragments().get_fragments()
 
     def replace_schema(self, schema: pa.Schema) -> LakeDataset:
         """Itself, where the schema is its own. Raises InvalidArgumentError for another."""
@@ -166,7 +177,7 @@ class LakeDataset(ds.UnionDataset):
 
     def _plans(self, where: Node) -> bool:
         """True where the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
-        return self._plan.planning.accepts_filter or where == Constant(True)
+        return self._pinned.planning.accepts_filter or where == Constant(True)
 
     def _reader(self, columns: Sequence[str] | None, filter: object, batch_rows: int) -> pa.RecordBatchReader:
         where, plan = self._and(filter), self._plan

@@ -48,6 +48,7 @@ class ScanRequest:
     origin     opens the handle again in another process, on the same versions
     scan_log   where the plan is noted once its files are known; None for nowhere
     checks_files    files whose metadata decide an answer are compared with what storage has, if they are few
+    changes    how the directory differs from the version, as the handle noticed it; None for not at all
 
     Raises InvalidArgumentError for a mode, limit or reader that is none.
     """
@@ -67,6 +68,7 @@ class ScanRequest:
     origin: Reopening | None = None
     scan_log: ScanLog | None = None
     checks_files: bool = False
+    changes: object = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -96,6 +98,7 @@ class ScanRequest:
             origin=handle.origin,
             scan_log=handle.scan_log,
             checks_files=checks_files(handle),
+            changes=handle.reported_changes,
             **options,
         )
 

@@ -207,7 +207,7 @@ class Instant:
         """Raises NotATableError where an older version was cleaned: what it alone named is gone, or about to be."""
         if any(first <= version <= last for first, last in self.cleaned):
             raise NotATableError(
-                f"version {version} was cleaned, and can be read no more; a savepoint would have kept it"
+                f"version {version} was cleaned or purged, and can be read no more; a savepoint keeps a version"
             )
 
     @cached_property

@@ -306,6 +306,7 @@ def shrunk_text(instant: Instant) -> bytes:
     whole text, and when that was written."""
     plain: dict = {name: getattr(instant, name) for name in (*HISTORY, *_OF_CHAIN)}
     plain |= {"format": INSTANT_FORMAT, "checksum": instant.checksum, "modified_us": instant.aged_us}
+    plain["source"] = {name: value for name, value in instant.source.items() if name != "folders"}
     document = json.dumps(plain, ensure_ascii=False).encode()
     return document + b"\n" + seal_of(document)
 

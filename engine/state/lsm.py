@@ -2,7 +2,8 @@
 
     write_runs   new entries as one run: one file, or several shards by key range
     append       the runs with the entries of a new version, merged with the last runs if that is cheap
-    compact      the runs merged into few, without the entries of removed files
+    compact      the runs merged into few, without the entries of removed files if there are many
+    purge        the runs without any entry of a removed file
 
 `merge_policy.py` decides which runs are merged, `hfile_like/merge.py` merges them. Shards of one run are neighbours. A
 large shard stays as it is if no other run has keys between its keys. `run_format.py` has what is written.
@@ -43,17 +44,22 @@ _RUN_KEY_BYTES = 64  # of the first and last key of a run, as a version has them
 
 PathOf = Callable[[int], str]  # the path of shard 0, 1 ... of a run
 Level = tuple[Run, ...]  # the shards of one run
+Keep = Callable[[pa.BinaryArray], np.ndarray]  # from keys to bool [n]: the entries that stay
 
 
 @dataclass
 class RunWriter:
-    """Writes the runs of one attempt of a change: `leftovers` has the path of each before it is written."""
+    """Writes the runs of one attempt of a change: `leftovers` has the path of each before it is written.
+
+    purged    of a purge: the paths of runs that contain nothing of removed files; None otherwise
+    """
 
     storage: Storage
     readers: RunReaders
     leftovers: Leftovers
     transaction: str
     attempt: str
+    purged: set[str] | None = None
 
     def path(self, name: str) -> str:
         """The path for a run of that name, which is unique within the attempt."""
@@ -69,10 +75,21 @@ class RunWriter:
         return append(self.storage, self.readers, runs, new, version, path_of, form, leave_damaged=is_index)
 
     def compact(
-        self, runs: tuple[Run, ...], name: str, form: RunFormat, live: np.ndarray | None = None
+        self,
+        runs: tuple[Run, ...],
+        name: str,
+        form: RunFormat,
+        live: np.ndarray | None = None,
+        keep: Keep | None = None,
     ) -> tuple[Run, ...] | None:
-        """See the function `compact`."""
-        return compact(self.storage, self.readers, runs, self._paths(name), form, live)
+        """See the function `compact`. A purge also leaves out the entries that it does not `keep`, and every other
+        entry of a removed file, however few there are."""
+        if self.purged is None:
+            return compact(self.storage, self.readers, runs, self._paths(name), form, live)
+        result = purge(self.storage, self.readers, runs, self._paths(name), form, live, keep)
+        if keep is not None or (live is not None and form.file_ids is not None):  # else removed entries stay
+            self.purged.update(run.path for run in result)
+        return result
 
     def append_to_manifest(self, runs: tuple[Run, ...], new: EntryBatch, version: int) -> tuple[Run, ...]:
         """The manifest's runs with the entries of a new version. Raises for a damaged run."""
@@ -248,6 +265,25 @@ def compact(
     return None if result == runs else result
 
 
+def purge(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    path_of: PathOf,
+    form: RunFormat,
+    live: np.ndarray | None = None,
+    keep: Keep | None = None,
+) -> tuple[Run, ...]:
+    """The runs, oldest first, written again as one, without the entries of files that are not `live` (ids, as for
+    `compact`), or without those that `keep` leaves out. Runs that have no entry of another file stay. Raises as
+    `compact`."""
+    opened = [readers.reader(run) for run in runs]
+    if live is not None and not any(files_of(run).count_missing(live) for run in opened):
+        return runs
+    segments = (min(run.segments[0] for run in runs), max(run.segments[1] for run in runs)) if runs else (0, 0)
+    return _merged(storage, opened, path_of, segments, form, live, keep, drop_tombstones=True)
+
+
 def _keeps_oldest(levels: Sequence[Level], form: RunFormat) -> bool:
     return len(levels) > 1 and form.policy.keeps_oldest([level_bytes(level) for level in levels])
 
@@ -330,6 +366,7 @@ def _merged(
     segments: tuple[int, int],
     form: RunFormat,
     live: np.ndarray | None,
+    keep: Keep | None = None,
     *,
     drop_tombstones: bool,
 ) -> tuple[Run, ...]:
@@ -338,8 +375,7 @@ def _merged(
     opened = [run for run in opened if run.num_entries]
     if not opened:
         return ()
-    first_key, last_key = min(run.ends()[0] for run in opened), max(run.ends()[1] for run in opened)
-    files, keep = None, None
+    files = None
     if form.file_ids is not None:
         files = IdRanges.union(files_of(run) for run in opened)
         if live is not None and files.count_missing(live):
@@ -354,14 +390,14 @@ def _merged(
                     opened, sink, drop_tombstones=drop_tombstones, start=start, stop=stop, keep=keep, **options
                 )
             if summary.num_entries:
-                ends = _bounded(first_key if start is None else start, last_key if stop is None else stop)
+                ends = _bounded(summary.first_key, summary.last_key)  # of removed entries there may have been others
                 merged.append(Run(path, summary.size_bytes, summary.num_entries, segments, *ends))
             else:
                 storage.delete(path)
     return tuple(merged)
 
 
-def _keeper(file_ids: Callable[[pa.BinaryArray], np.ndarray], live: np.ndarray) -> Callable[[pa.Array], np.ndarray]:
+def _keeper(file_ids: Callable[[pa.BinaryArray], np.ndarray], live: np.ndarray) -> Keep:
     return lambda keys: index_of(live, file_ids(keys)) >= 0
 
 

@@ -71,7 +71,9 @@ class Timeline:
         if instant is None:
             raise NotATableError(f"{self.storage.uri}: no version {version}, or it was lost")
         if instant.is_shrunk:
-            raise NotATableError(f"{self.storage.uri}: version {version} was cleaned, and can be read no more")
+            raise NotATableError(
+                f"{self.storage.uri}: version {version} was cleaned or purged, and can be read no more"
+            )
         self._check_table(instant, self._table_id)
         return instant
 

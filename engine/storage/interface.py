@@ -12,7 +12,7 @@ import io
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -257,6 +257,11 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Removes a file; no error where it is gone already. One that `has_link` stays. Raises StorageError for a path
         that leads out of the root."""
+        ...
+
+    def settle_deletes(self, paths: Iterable[str], *, with_folders: bool = False) -> None:
+        """Makes the removal of some files durable: otherwise a power cut may bring them back. `with_folders`: removes
+        the folders above them that are empty, too."""
         ...
 
     def has_link(self, path: str) -> bool:

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import BinaryIO
 
@@ -230,6 +230,18 @@ class LocalStorage:
         if not self.has_link(path):
             with contextlib.suppress(FileMissingError), _refusals(path):
                 os.unlink(self.local_path(path))
+
+    def settle_deletes(self, paths: Iterable[str], *, with_folders: bool = False) -> None:
+        folders: set[str] = set()
+        for path in paths:
+            names = path.split("/")
+            folders.update("/".join(names[:count]) for count in range(len(names)))
+        for folder in sorted(folders, reverse=True):  # what is below a folder comes before it
+            if with_folders and folder and not self.has_link(folder):
+                with contextlib.suppress(OSError):  # it is not empty
+                    os.rmdir(self.local_path(folder))
+            with contextlib.suppress(FileMissingError), _refusals(folder):
+                fsync_folder(self.local_path(folder))
 
     def has_link(self, path: str) -> bool:
         names = path.split("/")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
@@ -206,6 +206,9 @@ class ObjectStorage:
         key = self._key(path)
         with contextlib.suppress(FileNotFoundError):
             self._requested(lambda: self._client.delete(key), key)
+
+    def settle_deletes(self, paths: Iterable[str], *, with_folders: bool = False) -> None:
+        pass
 
     def has_link(self, path: str) -> bool:
         return False

@@ -41,7 +41,8 @@ def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
     assert told["dry_run"] and {f["kind"] for f in told["files"]} >= {"data", "run"}
     _, out, _ = say("clean", lake, *options)
     assert out.startswith("removed: ") and "1 of them data; version 5" in out
-    assert say("clean", lake, *options)[1] == "nothing to clean: still version 5\n"
+    out = say("clean", lake, *options)[1]
+    assert out.startswith("nothing to clean: still version 5; retain_versions=")
     assert ss.open(lake).scan().to_table()["x"].to_pylist() == [1]
 
 
@@ -49,3 +50,20 @@ def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
 def test_an_age_that_means_nothing_is_refused(say, lake: str, age: str) -> None:
     status, out, err = say("clean", lake, f"--min-age={age}")
     assert (status, out) == (2, "") and "as 90s, 30m, 1h or 7d" in err
+
+
+def test_purge_asks_and_tells_what_went(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda question: "n")
+    assert say("purge", lake)[:2] == (0, "nothing was done\n")
+    assert ss.open(lake).version == 4
+    status, out, err = say("purge", lake, "--json")
+    assert (status, out) == (2, "") and "--yes" in err
+    say("savepoint", lake, "before")
+    status, out, err = say("purge", lake, "--yes")
+    assert (status, out) == (1, "") and "'before'" in err
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    _, out, _ = say("purge", lake, "--drop-savepoints")
+    assert out.startswith("removed: ") and "1 of them data; version " in out
+    told = json.loads(say("purge", lake, "--json", "--yes", "--min-age", "0s")[1])
+    assert told["files"] == [] and told["version"] == ss.open(lake).version
+    assert ss.open(lake).scan().to_table()["x"].to_pylist() == [1]

@@ -16,7 +16,7 @@ from example_counts import is_thorough
 from lake_strategies import commit_rows
 from power_cut_disk import PowerDisk, digest, put_tree, without_flushes
 from skipstone.engine.state import version_files
-from table_actions import ACTIONS, Action, add_a_row, rows_of
+from table_actions import ACTIONS, Action, add_a_row, rows_of, versions_after
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -82,8 +82,7 @@ def test_a_flush_that_the_disk_only_says_it_made_is_noticed_or_does_no_harm(tmp_
         with PowerDisk(root, lies=lambda number, at=flush: number == at) as disk:
             action.act(root)
         flushes = disk.flushes
-        versions = range(max(was, 1), ss.open(root).version + 1)
-        rows = [rows_of(ss.open(root, version=version)) for version in versions]
+        rows = [*versions_after(root, max(was, 1), rows_of).values()]
         put_tree(disk.moments[-1].tree("flushed only"), cut)
         with without_flushes(), warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -17,7 +17,7 @@ import skipstone as ss
 from example_counts import is_thorough
 from faulty_storage import NEED_SPACE, READS, Fault, troubled
 from power_cut_disk import without_flushes
-from table_actions import Action, rows_of, tried
+from table_actions import Action, rows_of, tried, versions_after
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -50,7 +50,7 @@ class Trials:
             self.action.act(done)
         self.calls = fault.calls
         self.version = ss.open(done).version
-        self.rows = {v: rows_of(ss.open(done, version=v)) for v in range(max(self.was, 1), self.version + 1)}
+        self.rows = versions_after(done, max(self.was, 1), rows_of)
         if self.action.is_synced:
             self.rows[self.was] = ["not readable"]
 
@@ -123,7 +123,7 @@ def files_of(root: Path) -> set[Path]:
     return {p.relative_to(root) for p in root.rglob("*") if p.is_file() and p.name != "HINT"}
 
 
-@pytest.mark.parametrize("action", tried("create", "clean"), ids=lambda action: action.name)
+@pytest.mark.parametrize("action", tried("create", "clean", "purge"), ids=lambda action: action.name)
 def test_an_error_at_any_call_to_the_storage_is_tried_again_or_told_of(tmp_path: Path, action: Action) -> None:
     trials = Trials(action, tmp_path)
     outcomes = {"succeeded": 0, "reported": 0}

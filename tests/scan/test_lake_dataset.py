@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
@@ -228,3 +230,23 @@ def test_every_member_works_or_raises(table: ss.Table, tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
     assert dict(zip([m for m, _ in members], ended.stdout.split(), strict=False)) == dict(members), ended.stderr
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_dataset_that_follows_reads_the_newest_version_at_each_scan(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    lake, still = ss.open(tmp_path).dataset(follow=True), ss.open(tmp_path).dataset()
+    few = lake.filter(ds.field("k") > 1)
+    for more in (3, 4):
+        with table.transaction() as tx:
+            tx.write(pa.table({"k": [more]}))
+        assert sorted(duckdb.sql("SELECT k FROM lake").fetchall()) == [(k,) for k in range(1, more + 1)]
+        assert (lake.count_rows(), lake.head(10).num_rows, len(list(lake.get_fragments()))) == (more, more, more - 1)
+        assert sorted(few.to_table()["k"].to_pylist()) == [*range(2, more + 1)]
+        assert pickle.loads(pickle.dumps(lake)).count_rows() == more
+    assert still.count_rows() == 2
+    table.alter(add={"later": pa.int64()})
+    with pytest.raises(ss.SchemaError, match="dataset\\(\\) again"):
+        lake.count_rows()
+    with pytest.raises(ss.InvalidArgumentError, match="for reading"):
+        ss.open(tmp_path, version=1).dataset(follow=True)

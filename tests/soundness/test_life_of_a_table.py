@@ -449,6 +449,11 @@ class Machine(RuleBasedStateMachine):
         act = lambda t: t.clean(retain_versions=retain, min_age=age, delete_data=delete_data)  # noqa: E731
         return Deed(act, self.model.tokens)
 
+    def purge(self, r: random.Random, table: ss.Table) -> Deed:
+        """Savepoints forbid it."""
+        live = None if self.model.savepoints else self.model.tokens
+        return Deed(lambda t: t.purge(min_age=IMMEDIATELY), live)
+
     # -- rules --------------------------------------------------------------------------------------------------------
 
     @rule(seed=SEED, handle=HANDLE)
@@ -471,6 +476,13 @@ class Machine(RuleBasedStateMachine):
         assert model.cleaned >= before and not model.cleaned & {*model.savepoints.values(), model.latest}
         for version in there.keys() - model.cleaned:
             assert model.versions[version].live.keys() - model.lost(version) == there[version], version
+
+    @rule(seed=SEED, handle=HANDLE, how=st.sampled_from(["alone", "killed"]))
+    def purge_all(self, seed: int, handle: int, how: str) -> None:
+        """Afterwards no version but the newest can be read."""
+        self.perform(random.Random(seed), handle, self.purge, how)
+        if ss.open(self.folder).handle.instant.action == "purge":
+            assert self.model.cleaned == set(range(1, self.model.latest))
 
     def fenced(self) -> set[str]:
         newest = ss.open(self.folder)

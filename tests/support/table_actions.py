@@ -15,12 +15,13 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import skipstone as ss
 from example_counts import is_thorough
 from lake_strategies import make_file
-from table_recovery import clean_all
+from table_recovery import clean_all, purge_all
 
 ONE_ROW = pa.table({"a": [10], "b": ["x"], "p": pa.array([0], pa.int32())})
 TWO_FILES = pa.table({"a": [10, 11], "b": ["x", "w"], "p": pa.array([0, 7], pa.int32())})
@@ -121,6 +122,16 @@ def lake_of_the_dead(root: Path) -> None:
         task.write(ONE_ROW)
 
 
+def erasing_lake(root: Path) -> None:
+    """Rows were deleted, and a transaction died."""
+    table = keyed_lake(root)
+    table.delete("a = 3")
+    with contextlib.suppress(ZeroDivisionError), table.transaction() as tx:
+        tx.write(ONE_ROW)
+        raise ZeroDivisionError
+    table.savepoint("s")
+
+
 # -- acts -------------------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +216,7 @@ ACTIONS += [
     Action("restore", changed_lake, _through_handle(lambda t: t.restore(3))),
     Action("savepoint", changed_lake, _through_handle(lambda t: t.savepoint("s"))),
     Action("clean", lake_of_the_dead, _through_handle(clean_all), is_cleaning=True),
+    Action("purge", erasing_lake, _through_handle(purge_all), is_cleaning=True),
 ]
 
 
@@ -238,6 +250,15 @@ def tried(*more: str) -> list[Action]:
 
 
 # -- what came of it --------------------------------------------------------------------------------------------------
+
+
+def versions_after(root: Path, first: int, look: Callable[[ss.Table], Any]) -> dict[int, Any]:
+    """What an action left, version by version from `first` on. A clean changes no file: of a version that it took away
+    what the newest holds counts."""
+    newest = ss.open(root)
+    gone = {v for low, high in newest.handle.instant.cleaned for v in range(low, high + 1)}
+    versions = range(first, newest.version + 1)
+    return {v: look(newest if v in gone else ss.open(root, version=v)) for v in versions}
 
 
 def picture(table: ss.Table) -> dict:

@@ -21,6 +21,11 @@ def clean_all(table: ss.Table) -> None:
     table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=table.handle.log is None)
 
 
+def purge_all(table: ss.Table) -> None:
+    """Purges, whoever may be writing."""
+    table.purge(drop_savepoints=True, min_age=dt.timedelta(0))
+
+
 def recovered(table: ss.Table) -> list[str]:
     """Cleans: that removes all that a dead writer left, and nothing else."""
     clean_all(table)

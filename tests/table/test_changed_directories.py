@@ -206,3 +206,17 @@ def test_status_and_a_dry_run(say, tmp_path: Path) -> None:
     status = directory.table.status()
     assert status.is_current and list(status.quarantined) == ["d=7/half.parquet"]
     assert status.uncovered and "lacks 2 files" in say("status", str(directory.root))[1]
+
+
+def test_verify_and_explain_name_what_was_not_synced(tmp_path: Path) -> None:
+    directory = Directory(tmp_path, random.Random(5))
+    table = ss.open(tmp_path)
+    directory.write("d=1/new.parquet")
+    with pytest.warns(ss.SkipstoneWarning, match="changed since the last sync"):
+        plan = table.scan("v = 7")
+    assert "the directory changed since the last sync (files 1 added: d=1/new.parquet)" in plan.explain()
+    with pytest.warns(ss.SkipstoneWarning, match="files 1 added: d=1/new.parquet"):
+        assert ss.open(tmp_path).verify() == []
+    table.sync()
+    assert "changed since" not in table.scan("v = 7").explain()
+    assert table.verify() == []

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from skipstone.engine.shown import text_of
 from skipstone.engine.storage import LocalStorage
 
 NOW = dt.timedelta(0)
@@ -392,3 +393,24 @@ def test_a_live_transactions_base_stays(table: ss.Table) -> None:
 def test_odd_arguments_are_refused(table: ss.Table, odd: dict) -> None:
     with pytest.raises(ValueError, match=r"(retain_versions|min_age) is"):
         table.clean(**odd)
+
+
+def test_a_clean_that_removes_nothing_says_why(table: ss.Table) -> None:
+    def why(**options: object) -> str:
+        result = table.clean(**options)
+        assert result.num_rows == 0
+        note = result.schema.metadata[b"note"].decode()
+        assert text_of(result).endswith(note)
+        return note
+
+    young = "kept 4 versions replaced less than 24 hours ago"
+    assert why() == f"{young}; retain_versions=10 keeps all 5 versions"
+    assert why(retain_versions=2, dry_run=True) == f"{young}; retain_versions=2 keeps versions from 4 on"
+    assert why(retain_versions=5, min_age=NOW) == "retain_versions=5 keeps all 5 versions"
+    table.savepoint("s")
+    assert why(retain_versions=1, min_age=dt.timedelta(minutes=1)).endswith("; savepoints keep version 5")
+    table.drop_savepoint("s")
+    removed = table.clean(retain_versions=1, min_age=NOW)
+    assert removed.num_rows and b"note" not in removed.schema.metadata
+    empty = ss.create(Path(table.location).parent / "empty", schema=SCHEMA)
+    assert empty.clean().schema.metadata[b"note"] == b"nothing to remove: version 1 is the only one that is kept"

@@ -28,6 +28,7 @@ class BloomKind:
     is_compound = False
     covers_delta_logs = False
     reads_data = True
+    stores_values = False
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]

@@ -45,6 +45,7 @@ class SecondaryKind:
     is_compound = True
     covers_delta_logs = False
     reads_data = True
+    stores_values = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]

@@ -52,6 +52,7 @@ class StatsKind:
     is_compound = False
     covers_delta_logs = True
     reads_data = False
+    stores_values = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -97,19 +98,24 @@ class StatsKind:
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
         """Without removed files, and with the aggregates of their partitions computed again. An index with a damaged
         run stays as it is."""
+        from .purge import kept_entries, purged_places
         from .rows import tightened
 
+        keep = None
         try:
             rows = tightened(work.snapshot, index)
+            if work.writing.purged is not None:
+                rows = stats.joined_rows([rows, *purged_places(index, work)])
+                keep = kept_entries(work.snapshot, index)
         except DamagedRun as damaged:
             warn_of_damage(damaged)
             return index
         runs = _appended(index, rows, work)
         try:
-            merged = work.writing.compact(runs, f"s{index.id}c", stats.run_form(index.options))
+            merged = work.writing.compact(runs, f"s{index.id}c", stats.run_form(index.options), keep=keep)
         except DAMAGE:
             merged = None
-        return replace(index, runs=merged or runs)
+        return replace(index, runs=runs if merged is None else merged)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return True  # each entry says in which type its bounds are

@@ -138,10 +138,10 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[EntryBatch]:
             "footer": footers.filter(from_numpy(has_any)),
         }
     )
-    return [_fine_entries(ids, rows)]
+    return [fine_entries(ids, rows)]
 
 
-def _fine_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
+def fine_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
     """Entries with the places of files' fine statistics."""
     order = np.argsort(ids)
     partition, sequence = split_file_ids(ids[order])
@@ -186,14 +186,19 @@ def tightened(snapshot: Snapshot, index: IndexState) -> EntryBatch:
         prefix = stats.KEYS.prefix(kind=kind, column=column)
         ids, _ = numbered_entries(snapshot.readers, index.runs, prefix, [], stats.RUN_SCHEMA)
         removed = np.setdiff1d(ids, live, assume_unique=True)
-        partition, sequence = split_file_ids(removed)
         if (kind, column) == next(iter(of_files), None):
             remaining = np.setdiff1d(ids, removed, assume_unique=True)
-            stale = np.union1d(stale_partitions(snapshot, index, column, remaining), partition)
-        keys = stats.KEYS.encode(kind=kind, column=column, partition=partition, sequence=sequence)
-        nothing = pa.table({"min_code": pa.nulls(len(removed), pa.int64())})
-        parts.append(EntryBatch(keys, nothing, np.ones(len(removed), dtype=bool)))
+            stale = np.union1d(stale_partitions(snapshot, index, column, remaining), split_file_ids(removed)[0])
+        parts.append(tombstones(kind, column, removed))
     return stats.joined_rows([*parts, *recomputed(snapshot, index, stale)])
+
+
+def tombstones(kind: int, column: int, ids: np.ndarray) -> EntryBatch:
+    """Tombstones for entries of files (uint64, ascending)."""
+    partition, sequence = split_file_ids(ids)
+    keys = stats.KEYS.encode(kind=kind, column=column, partition=partition, sequence=sequence)
+    nothing = pa.table({"min_code": pa.nulls(len(ids), pa.int64())})
+    return EntryBatch(keys, nothing, np.ones(len(ids), dtype=bool))
 
 
 def files_for_index(

@@ -1,0 +1,189 @@
+"""Purging: what was deleted is left nowhere, neither in old files nor in the index.
+
+    clean      the older versions are given up, and the data files removed that only they named
+    purge      one version whose manifest and indexes are written again for the live files alone
+    clean      the index files removed that only versions before it named, and those versions shrunk
+
+Each step leaves a table that reads right. A purge that was killed is done by the next one.
+
+A transaction that is running could write a value into the index after the purge. So none may be younger than the safety
+margin, older ones are given up, and the build of an index that began before a purge cannot be committed after it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...base.arrays import index_of, to_numpy
+from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
+from ..indexes.kind import MergeContext, kind_or_none
+from ..lakes.folder_times import folders_of
+from ..progress import Progress
+from ..state import Instant, is_of_table, joined_ranges
+from ..state.lsm import Keep, RunWriter
+from ..state.manifest import KEYS, KIND_FILE, KIND_PARTITION, KIND_REMOVED, file_ids
+from ..state.run_format import MANIFEST_FORMAT
+from ..state.snapshot import Snapshot
+from ..storage import is_uri
+from .clean import (
+    MARGIN_US,
+    OWN_ACTIONS,
+    CleanListing,
+    clean_listed,
+    ended_since,
+    is_temporary,
+    list_files,
+    owner_of,
+    walk,
+)
+from .commit import commit, newest_after
+from .conflicts import PURGE
+from .edit import Edit
+from .restore import drop_savepoint
+from .sync_log import sync_log
+
+if TYPE_CHECKING:
+    from ..handle import Handle
+
+
+def purge(handle: Handle, drop_savepoints: bool, min_age: dt.timedelta, progress: Progress | None) -> pa.Table:
+    """See `Table.purge`."""
+    if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
+        raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
+    age_us = round(min_age / dt.timedelta(microseconds=1))
+    latest = newest_after(handle.timeline, handle.instant)
+    if latest.savepoints and not drop_savepoints:
+        names = ", ".join(map(repr, sorted(latest.savepoints)))
+        raise InvalidArgumentError(
+            f"{handle.location}: savepoints keep versions with deleted rows: {names}; drop_savepoints=True drops them"
+        )
+    _check_no_writer(handle, latest, age_us, min_age)
+    handle.move_to(latest)
+    for name in latest.savepoints:
+        drop_savepoint(handle, name)
+    if handle.log is not None:
+        sync_log(handle, progress)
+    removed = [_clean(handle, age_us, progress)]
+    latest = last = newest_after(handle.timeline, handle.instant)
+    while last.action in OWN_ACTIONS and (before := handle.timeline.nearest(last.version - 1)) is not None:
+        last = before
+    if latest.quarantined or last.action not in (PURGE, "create"):  # else nothing was deleted since
+        _publish(handle, progress)
+    removed.append(_clean(handle, age_us, progress))
+    return pa.concat_tables(removed)
+
+
+def _check_no_writer(handle: Handle, latest: Instant, age_us: int, min_age: dt.timedelta) -> None:
+    listing, unfinished = _listing(handle, latest, age_us)
+    writers = [f"transaction {owner} wrote a file less than {min_age} ago" for owner in sorted(listing.young)]
+    writers += [f"{path} was begun less than {min_age} ago" for path in unfinished]
+    if writers:
+        raise CommitConflictError(
+            f"{handle.location}: {writers[0]}, and is not committed; wait, or if no writer is running, purge with a "
+            "smaller min_age"
+        )
+
+
+def _clean(handle: Handle, age_us: int, progress: Progress | None) -> pa.Table:
+    """Clean everything but the newest version and what transactions write now."""
+    listing, _ = _listing(handle, newest_after(handle.timeline, handle.instant), age_us)
+    removed, _ = clean_listed(handle, listing, 1, progress, shrunk_bytes=0)
+    of_index = removed.filter(pc.not_equal(removed.column("kind"), "data"))
+    handle.index_storage.settle_deletes(of_index.column("path").to_pylist())
+    return removed
+
+
+def _listing(handle: Handle, latest: Instant, age_us: int) -> tuple[CleanListing, list[str]]:
+    """(the files, all of which are old but for those of transactions that may be running; temporary files that are
+    younger than the safety margin, which are not listed)."""
+    data_files = walk(handle.storage, [""])[0] if handle.log is None else []
+    listing = list_files(handle, age_us, data_files)
+    young = set(listing.young)
+    if young:
+        ended = ended_since(handle, latest, listing.old_us - MARGIN_US)
+        young -= ended.keys() if young <= ended.keys() else ended_since(handle, latest, 0).keys()
+        in_index = {owner_of(entry.path) for entry in listing.index_files}
+        young = {owner for owner in young if owner in in_index or is_of_table(owner, latest.table_id)}
+    both = [*listing.index_files, *listing.data_files]
+    unfinished = {e.path for e in both if is_temporary(e.path) and e.modified_ns // 1000 > listing.old_us}
+    return (
+        CleanListing(
+            [entry for entry in listing.index_files if entry.path not in unfinished],
+            [entry for entry in listing.data_files if entry.path not in unfinished],
+            listing.old_us + age_us,
+            frozenset(young),
+        ),
+        sorted(unfinished),
+    )
+
+
+def _publish(handle: Handle, progress: Progress | None) -> None:
+    """Publish a version whose index has nothing of removed files, and which gives up all versions before it."""
+
+    def plan(newest: Snapshot, writing: RunWriter) -> Edit:
+        base = newest.instant
+        present = {entry.path for entry in walk(handle.storage, [""])[0]} if handle.log is None else None
+        if base.savepoints:
+            raise CommitConflictError("another writer made a savepoint meanwhile; purge again")
+        forgotten = {} if present is None else _missing(newest, present)
+        handle.storage.settle_deletes(forgotten.values(), with_folders=True)  # so that none comes back
+        writing.purged = set()
+        manifest = writing.compact(base.manifest, "pm", MANIFEST_FORMAT, keep=_kept_entries(newest, forgotten))
+        assert manifest is not None
+        after = replace(base, manifest=manifest, cleaned=joined_ranges([*base.cleaned, (1, base.version)]))
+        work = MergeContext(newest, writing)
+        for done, index in enumerate(base.indexes, start=1):
+            kind = kind_or_none(index.kind)
+            state = None if kind is None else kind.merge(index, work)
+            may_keep = kind is not None and not kind.stores_values
+            if state is None or not (may_keep or writing.purged.issuperset(run.path for run in state.runs)):
+                columns = ", ".join(base.names_of(index))
+                raise CorruptionError(
+                    f"the {index.kind} index of {columns} cannot be written again, and may contain deleted values",
+                    hint="{drop_index} and {create_index}, then purge again",
+                )
+            after = after.with_index(state)
+            if progress:
+                progress("purge", done, len(base.indexes))
+        if present is None:
+            return Edit(after=after)
+        source, known = dict(base.source), folders_of(present)
+        if "folders" in source:
+            source["folders"] = {name: time for name, time in source["folders"].items() if name in known}
+        quarantined = tuple(file for file in base.quarantined if file["path"] in present)
+        return Edit(after=after, quarantined=quarantined, source=source)
+
+    commit(handle, PURGE, plan)
+
+
+def _missing(snapshot: Snapshot, present: set[str]) -> dict[int, str]:
+    """Id -> path of the removed files that are not on storage any more. Of those outside the directory nothing is
+    known. `present`: the paths in it."""
+    removed = snapshot.removed_files().select(["file_id", "path"])
+    pairs = zip(*(column.to_pylist() for column in removed.columns), strict=True)
+    return {number: path for number, path in pairs if path not in present and not is_uri(path)}
+
+
+def _kept_entries(snapshot: Snapshot, forgotten: Mapping[int, str]) -> Keep:
+    """Which entries of the manifest stay: live files, the removed files that are not forgotten, the partitions of live
+    files, keys of commits."""
+    partitions = to_numpy(snapshot.partitions().column("partition_id"))
+    ids_forgotten, live = np.sort(np.fromiter(forgotten, np.uint64, len(forgotten))), snapshot.numbers()
+
+    def keep(keys: pa.BinaryArray) -> np.ndarray:
+        parts = KEYS.decode(keys)
+        kinds, ids = parts["kind"], file_ids(parts["partition"], parts["sequence"])
+        result = np.ones(len(kinds), dtype=bool)
+        result[kinds == KIND_FILE] = index_of(live, ids[kinds == KIND_FILE]) >= 0
+        result[kinds == KIND_REMOVED] = index_of(ids_forgotten, ids[kinds == KIND_REMOVED]) < 0
+        result[kinds == KIND_PARTITION] = np.isin(parts["partition"][kinds == KIND_PARTITION], partitions)
+        return result
+
+    return keep
