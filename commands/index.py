@@ -11,7 +11,10 @@ from .arguments import Argument, AsJson, IndexPath, Option, Path, opened
 from .output import bytes_text, print_json, stdout, text_table
 
 _KINDS = "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files."
-_NEW_COLUMNS = "bloom: a filter each; secondary: together one key; stats: one index."
+_NEW_COLUMNS = (
+    "bloom: a filter each; secondary: together one key; stats: one index. A list column: its elements. Any other text "
+    "is an expression, as in 'lower(email)'."
+)
 _FPP = "Of a filter: how often a row group without the value is read. Default: 0.001."
 IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]
 
@@ -43,10 +46,12 @@ def index_refresh(
     as_json: AsJson = False,
 ) -> None:
     """Index the files that indexes lack."""
+    from ..engine.indexes.derived import indexed_name
+
     with opened(path, index_path) as table:
-        unmatched = list(columns or ())
+        named = unmatched = [indexed_name(table.handle.instant, name) for name in columns or ()]
         for row in table.indexes().to_pylist():
-            if (kind is None or row["kind"] == kind) and (not columns or set(columns) & set(row["columns"])):
+            if (kind is None or row["kind"] == kind) and (not columns or set(named) & set(row["columns"])):
                 table.refresh_index(row["columns"], row["kind"])
                 unmatched = [name for name in unmatched if name not in row["columns"]]
         if unmatched:  # the error names what is wrong with them

@@ -484,6 +484,7 @@ class Table:
             columns: a name, or several: each gets a filter of its own; statistics are kept together; of a secondary
                 index they are the key, in their order: its first columns can be asked for without the others. Of a
                 list column a filter or a secondary index contains the elements; it is the key by itself then.
+                A text that is no column's name is an expression that DuckDB reads: "lower(email)".
             kind: "bloom": which files and row groups may hold a value; "secondary": which rows hold it; "stats": what
                 files and row groups span, from their footers.
             fpp: of a filter: how often a row group without the value may be read, from 1e-6 to 0.1 (default: 0.001).
@@ -521,7 +522,7 @@ class Table:
 
     def _with_indexes(self, version: int, columns: str | Sequence[str], kind: str) -> int:
         """Return the version that shows the size of these indexes at a prompt."""
-        from .indexes.elements import indexed_name
+        from .indexes.derived import indexed_name
         from .shown import VersionResult, bytes_text
 
         instant = self.handle.instant

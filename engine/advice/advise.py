@@ -16,9 +16,9 @@ from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
 from ..handle import Handle
 from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
-from ..indexes.elements import indexed_name, is_list_column
+from ..indexes.derived import indexed_name, is_list_column
 from ..parquet.leaves import leaf_type, leaf_types
-from ..predicates import And, Node, Term, columns_of, terms_of, with_implied
+from ..predicates import And, Node, Term, columns_of, residuals, terms_of, with_implied
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
@@ -237,20 +237,26 @@ class _Workload:
         return chosen
 
     @cached_property
-    def _lists(self) -> dict[str, str]:
-        """The list columns, by their names."""
+    def _derived(self) -> dict[tuple[str, ...], str]:
+        """What `create_index` takes for elements and expressions that the queries name, as `with_implied` takes it."""
         instant = self.handle.snapshot.instant
-        return {name: name for name in instant.schema.names if is_list_column(instant, name)}
+        names: dict[tuple[str, ...], str] = {(n,): n for n in instant.schema.names if is_list_column(instant, n)}
+        for _, plan, _ in self.queries:
+            for part in residuals(plan.bound):
+                terms = [] if part.implied is None else terms_of(part.implied)
+                refs = [term.ref for term in terms if isinstance(term, Term) and term.ref.path[0] == ""]
+                names.update((ref.path, ref.name) for ref in refs)
+        return names
 
     def sought(self, plan: PlannedScan) -> Node:
-        """The predicate of a plan, and what it implies of elements, under the names of the list columns."""
-        return with_implied(plan.bound, self._lists)
+        """The predicate of a plan, and what it implies of derived columns, under their names for `create_index`."""
+        return with_implied(plan.bound, self._derived)
 
     def _ranked(self, is_meant: Callable[[Term], bool]) -> list[str]:
-        """Columns of data with such terms, those of most queries first. List columns count by terms over elements."""
+        """Columns of data with such terms, those of most queries first. Elements and expressions count."""
         counts: dict[str, int] = {}
         keys = set(self.handle.snapshot.instant.partitioning)
-        usable = {*leaf_types(self.handle.schema), *self._lists}
+        usable = {*leaf_types(self.handle.schema), *self._derived.values()}
         for _, plan, weight in self.queries:
             terms = terms_of(self.sought(plan))
             for name in {term.column for term in terms if isinstance(term, Term) and is_meant(term)}:

@@ -7,6 +7,7 @@ names are, so statistics and filters follow a rename, and a column that takes ov
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,10 @@ def alter(
         )
     if _state(after) == _state(base):
         return base.version
+    kept = {one.id for one in after.derived}
+    for number in [one.id for one in base.derived if one.expression is not None and one.id not in kept]:
+        name = base.derived_names[number]
+        warnings.warn(f"the indexes of {name} are dropped with a column that it reads", stacklevel=3)
     with write_batch(handle) as batch:
         evolve = evolver(handle, base, wanted, batch)
         results, removed = bind_again(handle, handle.committed, evolve(base), batch) if wanted.add else ([], {})

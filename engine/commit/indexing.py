@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
+from ..indexes import derived
 from ..indexes.columns import columns_hint
-from ..indexes.elements import indexed_name, is_list_column, with_elements
+from ..indexes.derived import indexed_name, is_derived, with_derived
 from ..indexes.kind import (
     BuildContext,
     Builder,
@@ -68,8 +69,8 @@ def create_index(
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
     base = handle.instant
     names = _names(columns)
-    if any(is_list_column(base, name) for name in names):
-        _define_over_elements(handle, names, index_kind, maintain, options)
+    if any(is_derived(base, name) for name in names):
+        _define_over_derived(handle, names, index_kind, maintain, options)
         return refresh_index(handle, names, kind, progress=progress, builder=builder)
     states = index_kind.define(base, names, maintain, options)
     for state in states:
@@ -97,19 +98,20 @@ def create_index(
     return handle.version
 
 
-def _define_over_elements(
+def _define_over_derived(
     handle: Handle, names: Sequence[str], index_kind: IndexKind, maintain: str, options: dict[str, Any]
 ) -> None:
-    """Publish the definition of indexes of which some are over elements of list columns: nothing is covered yet. So
-    those who build them, in any process, find an id for the elements in the version that they read."""
+    """Publish the definition of indexes of which some are over elements or expressions: nothing is covered yet. So
+    those who build them, in any process, find an id for these in the version that they read."""
 
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
-        after = newest.instant
+        after, states, called = newest.instant, [], []
         for name in names:
-            if is_list_column(after, name):
-                after = with_elements(after, name, index_kind.name)
-        states = index_kind.define(after, [indexed_name(after, name) for name in names], maintain, options)
-        for state in states:
+            after, name = with_derived(after, name, index_kind.name) if is_derived(after, name) else (after, name)
+            called.append(name)
+        for state in index_kind.define(after, called, maintain, options):
+            state = derived.renewed(after, state) if derived.has_expression(after, state) else state
+            states.append(state)
             _check_is_new(after, state, index_kind)
             after = after.with_new_index(state)
         return Edit(after=after, summary={"created": [_label(after, index_kind, state) for state in states]})
@@ -153,9 +155,9 @@ def _refreshed(
     """Builds what some indexes lack, and publishes it; True where files are left that the build did not reach."""
     base = handle.instant
     stale = [
-        index if index_kind.is_current(base, index) else index_kind.renewed(base, index)
+        index if _is_current(base, index, index_kind) else _renewed(base, index, index_kind)
         for index in indexes
-        if not index_kind.is_current(base, index) or _lacking(handle, index).num_rows or _is_in_doubt(handle, index)
+        if not _is_current(base, index, index_kind) or _lacking(handle, index).num_rows or _is_in_doubt(handle, index)
     ]
     if not stale:
         return False
@@ -182,6 +184,15 @@ def _refreshed(
 
         commit(handle, "index", plan, batch=batch)
     return any(len(result.not_reached) for _, result in built)
+
+
+def _is_current(instant: Instant, index: IndexState, index_kind: IndexKind) -> bool:
+    return index_kind.is_current(instant, index) and derived.serves(instant, index)
+
+
+def _renewed(instant: Instant, index: IndexState, index_kind: IndexKind) -> IndexState:
+    state = index if index_kind.is_current(instant, index) else index_kind.renewed(instant, index)
+    return derived.renewed(instant, state) if derived.has_expression(instant, index) else state
 
 
 def _built(
@@ -291,7 +302,7 @@ def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> 
     leaves = leaf_types(instant.schema)
     names = [indexed_name(instant, name) for name in names]
     for name in names:
-        if is_list_column(instant, name):
+        if is_derived(instant, name) and instant.derived_column(name) is None:
             raise _no_index(name, index_kind)
         if instant.derived_column(name) is None and (name not in leaves or name not in instant.columns):
             message = f"no column {name!r} that can be indexed; there are {', '.join(instant.columns)}"

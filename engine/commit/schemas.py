@@ -21,6 +21,7 @@ from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import is_list, merged_type
 from ..state import FileSchema, Instant
+from ..state.derived import DerivedColumn
 from ..state.manifest import BASE
 from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot
@@ -277,7 +278,12 @@ def with_indexes_left(after: Instant) -> Instant:
     first that goes. The statistics that `create` made stay without any: they hold the places of the fine ones."""
     first = first_stats(after).id
     lists = {number for name, number in after.fields.items() if is_list(after.schema.field(name).type)}
-    after = replace(after, derived=tuple(one for one in after.derived if one.field in lists))
+    leaves = set(after.columns.values())
+
+    def is_left(one: DerivedColumn) -> bool:
+        return one.field in lists if one.expression is None else leaves >= set(one.expression.columns)
+
+    after = replace(after, derived=tuple(filter(is_left, after.derived)))
     live = set(after.ids.values())
     remaining = []
     for index in after.indexes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,9 +13,10 @@ import pyarrow as pa
 from ...errors import SchemaError
 from ..parquet.footers import corruption_errors, open_indexed, prefetch, rows_of_group
 from ..parquet.leaves import leaf_array, leaf_type, top_level
-from ..state import Instant
+from ..state import IndexState, Instant
 from ..storage import Storage
 from .columns import ColumnInFiles, column_in_files
+from .derived import Source, source_of
 from .elements import element_type
 
 if TYPE_CHECKING:
@@ -23,21 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnReader:
-    """Reads some columns. Picklable.
+    """Reads the columns of an index. Picklable.
 
-    columns   where each is in files of each physical schema
+    columns   where each column that is read is in files of each physical schema
     schemas   the physical schemas, by the files' schema ids
+    sources   of each column of the index; those that are computed read several of `columns`
     """
 
     storage: Storage
     columns: Sequence[ColumnInFiles]
     schemas: Sequence[pa.Schema]
+    sources: Sequence[Source]
 
     @classmethod
-    def of(cls, storage: Storage, instant: Instant, names: Sequence[str]) -> ColumnReader:
-        columns = [column for name in names if (column := column_in_files(instant, name)) is not None]
-        assert len(columns) == len(names)  # else they could not be indexed
-        return cls(storage, columns, [physical.schema for physical in instant.file_schemas])
+    def of(cls, storage: Storage, instant: Instant, index: IndexState) -> ColumnReader:
+        sources = [source_of(instant, index, name) for name in instant.names_of(index)]
+        columns: list[ColumnInFiles] = []
+        for source, name in zip(sources, instant.names_of(index), strict=True):
+            read = [name] if source.computation is None else source.paths
+            located = [column_in_files(instant, each) for each in read]
+            columns += [column for column in located if column is not None]
+            assert None not in located  # else they could not be indexed
+        return cls(storage, columns, [physical.schema for physical in instant.file_schemas], sources)
 
     @contextlib.contextmanager
     def open(self, row: dict[str, Any]) -> Iterator[OpenColumns]:
@@ -52,21 +61,30 @@ class ColumnReader:
                     raise SchemaError(f"{row['path']}: where the column is in it is not known")
                 is_there = path is not None and top_level(self.schemas[row["schema_id"]], path) in names
                 paths.append(path if is_there else None)
-            yield OpenColumns(file, row["path"], self.columns, paths)
+            yield OpenColumns(file, row["path"], self.columns, paths, self.sources)
 
 
 @dataclass(frozen=True)
 class OpenColumns:
-    """Columns in one file; `paths`: the dotted path of each, None if the file lacks it."""
+    """Columns in one file; `paths`: the dotted path of each, None if the file lacks it; `sources`: what an index makes
+    of them."""
 
     file: pq.ParquetFile
     name: str
     columns: Sequence[ColumnInFiles]
     paths: Sequence[str | None]
+    sources: Sequence[Source]
 
     @property
     def types(self) -> list[pa.DataType | None]:
-        """The type that each column has in the file; of one that the file lacks, the table's type."""
+        """The type that each column of the index has in the file; of one that the file lacks, the table's type."""
+        read = iter(self._types_read)
+        types = [list(islice(read, len(source.paths))) for source in self.sources]
+        pairs = zip(types, self.sources, strict=True)
+        return [own[0] if source.computation is None else source.computation.type for own, source in pairs]
+
+    @property
+    def _types_read(self) -> list[pa.DataType | None]:
         return [
             column.type if path is None else _type_of(self.file.arrow_schema, path)
             for column, path in zip(self.columns, self.paths, strict=True)
@@ -79,7 +97,13 @@ class OpenColumns:
 
     def read(self, group: int) -> list[pa.Array]:
         """The values of each column in all rows of a row group; of one that the file lacks, its default. Of elements
-        it is the lists."""
+        it is the lists. Raises SchemaError if an expression cannot be computed."""
+        read = iter(self._read(group))
+        arrays = [list(islice(read, len(source.paths))) for source in self.sources]
+        pairs = zip(arrays, self.sources, strict=True)
+        return [own[0] if source.computation is None else source.computation.values(own) for own, source in pairs]
+
+    def _read(self, group: int) -> list[pa.Array]:
         count = self.file.metadata.row_group(group).num_rows
         names = list(dict.fromkeys(path for path in self.paths if path is not None))
         with corruption_errors(self.name):

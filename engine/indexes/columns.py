@@ -19,7 +19,8 @@ from ..parquet.leaves import in_table_names, leaf_type, leaf_types, ordered_type
 from ..predicates.possible_values import Evidence
 from ..state import FileSchema, Instant
 from ..state.derived import DerivedColumn
-from .elements import element_type, source_name
+from .derived import derived_type
+from .elements import element_type
 
 _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 
@@ -61,7 +62,7 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
     where the list column is, under the type of its elements."""
     derived = instant.derived_column(column)
     if derived is not None:
-        return _elements_in_files(instant, derived)
+        return None if derived.expression is not None else _elements_in_files(instant, derived)
     column_id = instant.columns.get(column)
     kind = leaf_type(instant.schema, column)
     if column_id is None or kind is None or column in instant.partitioning:
@@ -83,7 +84,8 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
 
 
 def _elements_in_files(instant: Instant, derived: DerivedColumn) -> ColumnInFiles | None:
-    kind = element_type(instant.schema.field(source_name(instant, derived)).type)
+    assert derived.field is not None
+    kind = derived_type(instant, derived)
     located, lacking = {}, set()
     for number, schema in enumerate(instant.file_schemas):
         physical = schema.name_of(derived.field)
@@ -97,9 +99,9 @@ def _elements_in_files(instant: Instant, derived: DerivedColumn) -> ColumnInFile
 
 
 def indexed_type(instant: Instant, name: str) -> pa.DataType:
-    """The type of the values of an indexed column, or of elements. Raises SchemaError if it has no order."""
+    """The type of the values of an indexed column, a derived one or not. Raises SchemaError if it has no order."""
     derived = instant.derived_column(name)
-    kind = None if derived is None else element_type(instant.schema.field(source_name(instant, derived)).type)
+    kind = None if derived is None else derived_type(instant, derived)
     return ordered_type(instant.schema, name) if kind is None else kind
 
 

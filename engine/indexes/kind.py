@@ -27,6 +27,7 @@ import numpy as np
 from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
 from ..state.coverage import covered_files
+from .derived import serves
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -348,7 +349,8 @@ def kind_or_none(name: object) -> IndexKind | None:
 
 def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
     """What a writer's task needs for all indexes of a version that are maintained by commits."""
-    kinds = [(kind_or_none(index.kind), index) for index in instant.indexes if index.maintain == "commit"]
+    kept = [index for index in instant.indexes if index.maintain == "commit" and serves(instant, index)]
+    kinds = [(kind_or_none(index.kind), index) for index in kept]
     specs = [kind.part_spec(instant, index) for kind, index in kinds if kind is not None]
     return tuple(spec for spec in specs if spec is not None)
 
@@ -385,6 +387,7 @@ def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, o
     for name in sorted(by_kind, key=lambda name: {"secondary": 0, "stats": 2}.get(name, 1)):
         kind = kind_or_none(name)
         if kind is not None:
-            current = [index for index in by_kind[name] if kind.is_current(snapshot.instant, index)]
+            instant = snapshot.instant
+            current = [index for index in by_kind[name] if kind.is_current(instant, index) and serves(instant, index)]
             probes += kind.probes(snapshot, bound, current, damaged)
     return probes

@@ -4,7 +4,8 @@
                   `operands.py`); `prepare`: to a bound, simplified predicate with the same meaning in fewer nodes
       sql_text.py       SQL text: DuckDB's tree, split at AND, OR and NOT, and its terms. `sql_allowed.py` has the list
                         of allowed nodes and functions, `parameters.py` parameters and the clock, `sql_operands.py`
-                        columns and constants, `implied.py` what follows from a term that DuckDB evaluates.
+                        columns and constants, `expressions.py` and `computing.py` expressions that an index covers,
+                        `implied.py` what follows from a term that DuckDB evaluates.
                         `duckdb_trees.py` has the trees of DuckDB's versions
       from_arrow.py, from_polars.py    expressions, and the engines that test the parts that are not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,

@@ -226,7 +226,8 @@ class Not(Node):
 class Unknown(Node):
     """A part that is not understood, and the reason. It prunes nothing. `engine` can test it on rows: "duckdb" (by the
     text), "pyarrow" or "polars" (by the serialized expression), "spark" (later); "" if no engine can. `implied`: a
-    predicate over the elements of list columns that is TRUE wherever the part is; indexes of elements prune by it."""
+    predicate over elements of list columns and expressions that is TRUE wherever the part is; indexes of these prune
+    by it."""
 
     text: str
     reason: str = field(compare=False)

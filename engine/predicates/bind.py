@@ -30,7 +30,7 @@ from .coerce import (
     locate_uuid,
 )
 from .literals import LiteralValue
-from .operands import Cast, Column, Elements, Literal, Operand
+from .operands import Cast, Column, Computed, Elements, Literal, Operand
 
 _TWO_CONSTANTS = "it compares constants with each other, and no column"
 
@@ -63,6 +63,8 @@ def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
     """The column under an operand and under casts that keep every value; None under any other cast."""
     if isinstance(operand, Column):
         return resolve(operand.name, schema)
+    if isinstance(operand, Computed):
+        return ColumnRef(operand.text, ("", operand.key), operand.type)
     if isinstance(operand, Elements):
         lists = resolve(operand.name, schema)
         if not is_list(lists.type):

@@ -191,25 +191,26 @@ def residuals(node: Node) -> list[Residual]:
     return [part for part in _nodes(node) if isinstance(part, Residual)]
 
 
-def with_implied(node: Node, names: Mapping[str, str]) -> Node:
-    """A bound predicate for pruning alone: next to each part, unless it is below a NOT, what it implies of the elements
-    of list columns. `names`: what the elements that indexes cover are called, by the list column."""
+def with_implied(node: Node, names: Mapping[tuple[str, ...], str]) -> Node:
+    """A bound predicate for pruning alone: next to each part, unless it is below a NOT, what it implies of elements of
+    list columns and of expressions. `names`: what those that indexes cover are called, by the paths of their refs:
+    (list column,) and ("", key of the expression)."""
     if isinstance(node, And | Or) and names:
         return type(node)(tuple(with_implied(child, names) for child in node.children))
     if not isinstance(node, Residual | Unknown) or node.implied is None:
         return node
-    implied = _of_indexed_elements(node.implied, names)
+    implied = _of_indexed(node.implied, names)
     return node if implied is None else And((implied, node))
 
 
-def _of_indexed_elements(node: Node, names: Mapping[str, str]) -> Node | None:
-    """What is implied of elements that an index covers; None if nothing is."""
+def _of_indexed(node: Node, names: Mapping[tuple[str, ...], str]) -> Node | None:
+    """What is implied of derived columns that an index covers; None if nothing is."""
     if isinstance(node, Term):
-        name = names.get(node.ref.path[0]) if len(node.ref.path) == 1 else None
+        name = names.get(node.ref.path)
         return None if name is None else replace(node, ref=replace(node.ref, name=name))
     if not isinstance(node, And | Or):
         return None
-    parts = [_of_indexed_elements(child, names) for child in node.children]
+    parts = [_of_indexed(child, names) for child in node.children]
     if isinstance(node, Or) and None in parts:
         return None
     known = tuple(part for part in parts if part is not None)

@@ -122,11 +122,13 @@ def message_of(error: BaseException) -> str:
 # -- planning ---------------------------------------------------------------------------------------------------------
 
 
-def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict[str, Any] | None:
+def plan(
+    sql: str, columns: Sequence[str], schema: pa.Schema, text: str, *, is_predicate: bool = True
+) -> dict[str, Any] | None:
     """The tree that DuckDB's binder makes of an expression over these columns of the schema: its columns are numbers in
     `columns`. None if it makes a join of it, as of x = ANY(list), or writes no valid JSON.
 
-    Raises PredicateError for what cannot be bound, or is neither true nor false.
+    Raises PredicateError for what cannot be bound, or, with `is_predicate`, is neither true nor false.
     """
     fields = ", ".join(f"NULL::{duckdb_type(schema.field(name), text)} AS {quoted(name)}" for name in columns)
     query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
@@ -143,7 +145,7 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
         raise PredicateError("a predicate tests each row by itself, and this reads others", text=text)
     (expression,) = projection["expressions"]
     kind = (expression.get("return_type") or {"id": "BOOLEAN"})["id"]
-    if kind not in _TRUTH_TYPES:
+    if is_predicate and kind not in _TRUTH_TYPES:
         raise PredicateError(f"a predicate is true or false, and this is of type {kind}", text=text)
     (rows,) = projection["children"]
     is_direct = rows["type"] == "LOGICAL_PROJECTION" and rows["children"][0]["type"] == "LOGICAL_DUMMY_SCAN"

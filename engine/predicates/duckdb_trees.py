@@ -170,6 +170,8 @@ def type_sql(json: dict[str, Any] | None) -> str:
         return f"DECIMAL({details['width']}, {details['scale']})"
     if json["id"] in ("LIST", "ARRAY"):  # whatever the length: DuckDB reads a fixed-size list as a list
         return f"{type_sql(details['child_type'])}[]"
+    if details.get("alias") == "JSON":
+        return "JSON"
     return "?" if details.get("alias") or details.get("collation") else json["id"]
 
 

@@ -58,6 +58,19 @@ class Elements(Operand):
         return f"{Column(self.name)}[]"
 
 
+@dataclass(frozen=True)
+class Computed(Operand):
+    """An expression that an index may cover: the key and the text of its node (`expressions.py`), and the type of its
+    values. Like `Elements` it is only in what is implied by a part of a predicate."""
+
+    key: str
+    text: str
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True, eq=False)
 class Literal(Operand):
     """A value, in the one form that `literals.literal_value` returns."""

@@ -14,8 +14,9 @@ from .bound import resolve
 from .coerce import is_exact_widening, is_list, plain_type
 from .duckdb_engine import constants
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, plain_value
+from .expressions import key_of, shown, tree_of, value_type
 from .literals import DAY_NS, LiteralValue, Temporal, string_sql
-from .operands import Column, Elements, Literal, arrow_type
+from .operands import Column, Computed, Elements, Literal, arrow_type
 from .sql_allowed import place_of, text_of
 
 _AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or has another
@@ -23,7 +24,10 @@ _MEMBERS_MAX = 1000
 
 
 class Operands:
-    """The operands of one text. `columns` are the names by which the bound tree numbers them."""
+    """The operands of one text. `columns` are the names by which the bound tree numbers them. While it `computes`,
+    expressions that an index may cover are read as columns."""
+
+    computes = False
 
     def __init__(self, text: str, columns: Sequence[str], schema: pa.Schema):
         self._text, self._columns, self._schema = text, columns, schema
@@ -52,19 +56,36 @@ class Operands:
 
     def column(self, operand: Bound) -> Column:
         """The column that an operand is. Raises NotUnderstoodError if a cast may change its values or their order."""
+        operand = self._without_casts(operand)
+        return self._computed(operand) if self.computes else Column(self.path(operand))
+
+    def _without_casts(self, operand: Bound) -> Bound:
+        """What is cast, by casts that keep its values and their order."""
         if operand.op == "normalized_interval":  # as intervals are compared: durations have no months
             operand = operand.children[0]
         while operand.op == "cast":
             if not self.keeps_values(operand.children[0].type, operand.type):
                 raise NotUnderstoodError
             operand = operand.children[0]
-        name = ".".join(self._path(operand))
+        return operand
+
+    def _computed(self, operand: Bound) -> Any:
+        node = tree_of(operand, self.path)
+        kind = value_type(node)
+        if kind is None or node[0] == "constant":
+            raise NotUnderstoodError
+        return Column(node[2]) if node[0] == "column" else Computed(key_of(node), shown(node), kind)
+
+    def path(self, operand: Bound) -> str:
+        """The dotted path of a column. Raises NotUnderstoodError for any other operand."""
+        path = self._path(operand)
+        name = ".".join(path)
         try:
-            if resolve(name, self._schema).path != self._path(operand):
+            if resolve(name, self._schema).path != path:
                 raise NotUnderstoodError
         except PredicateError as error:
             raise NotUnderstoodError from error
-        return Column(name)
+        return name
 
     def elements(self, operand: Bound) -> Elements:
         """The elements of the list column that an operand is. Raises NotUnderstoodError as `column`."""
@@ -105,6 +126,8 @@ class Operands:
 
     def kind_of(self, column: Column) -> pa.DataType | None:
         """The type of a column's values; None for UUIDs."""
+        if isinstance(column, Computed):
+            return column.type
         ref = resolve(column.name, self._schema)
         return None if ref.is_uuid else ref.type
 

@@ -137,7 +137,10 @@ class _Reader:
         except NotUnderstoodError:
             implied = None if nots else self._implied(tree, of_tree, implied_by)
         try:
-            residual = self._residual(tree, self._implied(tree, of_tree, implied_of_elements))
+            of_derived = self._implied(tree, of_tree, implied_of_elements)
+            if of_derived is None:
+                of_derived = self._implied_by_expression(tree, of_tree)
+            residual = self._residual(tree, of_derived)
         except NotWritableError:
             # AND is the least of its terms, OR the greatest, and NOT reverses the order FALSE, NULL, TRUE. So the
             # predicate with TRUE for a term (FALSE below an odd number of NOTs) is TRUE wherever the predicate is.
@@ -147,13 +150,23 @@ class _Reader:
             return implied or Constant(nots % 2 == 0)
         return residual if implied is None else And((implied, residual))
 
-    def _residual(self, tree: Parsed, of_elements: Node | None = None) -> Node:
+    def _implied_by_expression(self, tree: Parsed, of_tree: Bound) -> Node | None:
+        """The term itself, with its expression in the place of a column: an index may cover it."""
+        self._operands.computes = True
+        try:
+            return self._bind(self._term(tree, of_tree))
+        except (NotUnderstoodError, PredicateError):
+            return None
+        finally:
+            self._operands.computes = False
+
+    def _residual(self, tree: Parsed, of_derived: Node | None = None) -> Node:
         if self._lists and any(id(node) in self._lists for node in nodes_of(tree.json)):
             raise _ListNotTakenError
         is_whole = tree is self._tree and self.is_as_written
         text = self._text if is_whole else text_of(tree.json, self._text)
         columns = columns_in(tree.json, self._text, self._schema, are_tested=True)
-        return Residual("duckdb", text, columns, implied=of_elements)
+        return Residual("duckdb", text, columns, implied=of_derived)
 
     def _implied_by_any(self) -> Node | None:
         """What `x = ANY(list)` implies of the list's elements. DuckDB makes a subquery of it, which is TRUE where

@@ -178,7 +178,7 @@ def _about(instant: Instant, columns: Sequence[str]) -> Instant:
             return False
         return index.id == first or not set(column_ids.values()).isdisjoint(index.columns)
 
-    return replace(instant, columns=column_ids, indexes=tuple(i for i in instant.indexes if is_needed(i)))
+    return replace(instant, columns=column_ids, derived=(), indexes=tuple(i for i in instant.indexes if is_needed(i)))
 
 
 def _runs_of(instant: Instant) -> list[Run]:

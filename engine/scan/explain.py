@@ -13,7 +13,7 @@ from ...base import canon
 from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
-from ..indexes.elements import is_list_column, names_of_elements
+from ..indexes.derived import is_list_column, names_by_path, serves
 from ..indexes.probe_results import AnyTerm
 from ..predicates import (
     Residual,
@@ -96,9 +96,16 @@ def remarks(plan: PlannedScan) -> list[str]:
         if residual.engine == "duckdb" and has_low_arrow(residual.text):
             hint = " (-> and ->> bind less tightly than AND and =: put (payload->>'key') in parentheses)"
         tested = f"tested on the rows by {ENGINES[residual.engine]}"
-        lines.append(f"{tested}{_use_of_elements(plan, residual)}: {residual.text}{hint}")
+        lines.append(f"{tested}{_use_of_derived(plan, residual)}: {residual.text}{hint}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
+    for index in plan.instant.indexes:
+        if not serves(plan.instant, index):
+            label = f"{index.kind}({', '.join(plan.instant.names_of(index))})"
+            lines.append(
+                f"{label} is not used: DuckDB {index.options.get('duckdb', '')} built it, and another version may "
+                "compute other values: rebuild it with refresh_index()"
+            )
     lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
     if plan.request.changes is not None:
         lines.append(f"the directory changed since the last sync ({plan.request.changes}); sync() commits that")
@@ -113,13 +120,13 @@ def remarks(plan: PlannedScan) -> list[str]:
     return lines
 
 
-def _use_of_elements(plan: PlannedScan, residual: Residual) -> str:
-    """Whether a part that an engine tests is also looked up in indexes of a list column's elements, else why not."""
-    names = names_of_elements(plan.instant)
+def _use_of_derived(plan: PlannedScan, residual: Residual) -> str:
+    """Whether a part that an engine tests is also looked up in indexes of elements or expressions, else why not."""
+    names = names_by_path(plan.instant)
     looked_up = with_implied(residual, names)
     if looked_up is not residual and set(terms_of(looked_up)) <= set(terms_of(plan.pruning)):
         return f", and looked up in the index of {', '.join(columns_of(looked_up))}"
-    indexed = [names[column] for column in residual.columns if column in names]
+    indexed = [names[(column,)] for column in residual.columns if (column,) in names]
     if indexed:
         return (
             f", so it prunes nothing; the index of {', '.join(indexed)} serves list_contains, list_has_any, "

@@ -76,7 +76,7 @@ class ReadContext:
     schema          the table's
     columns         names to read, in order
     bound           the predicate, bound to the schema
-    elements        what the elements of list columns are called if an index covers them, by the column
+    derived         what elements of lists and expressions are called that an index covers, as `with_implied` takes it
     keys            a condition that all rows that an index named meet: DuckDB filters by values faster than by
                     positions
     partitioning    names of the partition columns
@@ -114,12 +114,12 @@ class ReadContext:
     nested: tuple[NestedNames, ...] = ()
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Node = field(default_factory=lambda: Constant(True))
-    elements: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
     def pruning(self) -> Node:
-        """The predicate with what it implies of elements: for pruning alone."""
-        return with_implied(self.bound, self.elements)
+        """The predicate with what it implies of elements and expressions: for pruning alone."""
+        return with_implied(self.bound, self.derived)
 
 
 @dataclass

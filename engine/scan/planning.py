@@ -22,7 +22,7 @@ from ...base.arrays import string_array, to_numpy
 from ...base.caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
-from ..indexes.elements import names_of_elements
+from ..indexes.derived import names_by_path
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level, with_optional_fields
@@ -113,8 +113,8 @@ class PlannedScan:
 
     @property
     def pruning(self) -> Node:
-        """The predicate with what it implies of elements of lists that an index covers: for pruning alone."""
-        return with_implied(self.bound, names_of_elements(self.instant))
+        """The predicate with what it implies of elements and expressions that an index covers: for pruning alone."""
+        return with_implied(self.bound, names_by_path(self.instant))
 
     @property
     def instant(self) -> Instant:
@@ -315,7 +315,7 @@ class PlannedScan:
             schema=instant.schema,
             columns=columns,
             bound=self.bound,
-            elements=names_of_elements(instant),
+            derived=names_by_path(instant),
             keys=self.keys,
             partitioning=instant.partitioning,
             columns_in_files=self._columns_in_files(*more),

@@ -25,8 +25,9 @@ instant names is ever trusted.
     defaults         what files that lack a column hold in every row: one row of Arrow's IPC stream (base64), its
                      columns named by field ids; null where every column begins as null
     columns          [{"id", "path"}]: leaves that an index may cover; an id is never given to another leaf
-    derived          [{"id", "field"}]: the list columns whose elements an index covers. The elements have an id among
-                     those of `columns`; `field` is the id of the list column
+    derived          [{"id", "field", "expression"}]: what indexes cover and no file stores, under ids among those of
+                     `columns`: the elements of the list column with the id `field`, or an expression {"node",
+                     "columns"} (`derived.py`); the other of the two is null
     file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
                      "is_declared", "nested": [{"path", "name"}]}]: how to read the names in a file; files hold the
                      position in this list, which only grows. `nested`, where there are any: fields within columns that
@@ -59,7 +60,7 @@ import pyarrow as pa
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
-from .derived import DerivedColumn, name_of_elements
+from .derived import DerivedColumn, distinct_name
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
 INSTANT_FORMAT = 13  # experimental until the format is frozen: one of another number is built again
@@ -213,9 +214,20 @@ class Instant:
     @cached_property
     def derived_names(self) -> dict[int, str]:
         """What derived columns are called, by id: as no column of this version is."""
-        names = {number: name for name, number in self.fields.items()}
-        taken = {*self.columns, *self.schema.names}
-        return {one.id: name_of_elements(names[one.field], taken) for one in self.derived if one.field in names}
+        if not self.derived:
+            return {}
+        from ..predicates.expressions import shown, with_columns
+
+        fields = {number: name for name, number in self.fields.items()}
+        leaves = {number: path for path, number in self.columns.items()}
+        taken, names = {*self.columns, *self.schema.names}, {}
+        for one in self.derived:
+            if one.expression is None and one.field in fields:
+                names[one.id] = distinct_name(f"{fields[one.field]}[]", taken)
+            elif one.expression is not None and leaves.keys() >= set(one.expression.columns):
+                paths = [leaves[number] for number in one.expression.columns]
+                names[one.id] = distinct_name(shown(with_columns(one.expression.node, paths.__getitem__)), taken)
+        return names
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -232,7 +244,7 @@ class Instant:
 
     def derived_column(self, name: str) -> DerivedColumn | None:
         """The derived column of a name; None for any other name."""
-        return next((one for one in self.derived if self.derived_names[one.id] == name), None)
+        return next((one for one in self.derived if self.derived_names.get(one.id) == name), None)
 
     def with_indexes(self, indexes: tuple[IndexState, ...]) -> Instant:
         """The same instant with these indexes, and without derived columns that none of them covers."""

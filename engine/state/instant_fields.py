@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError
 from ..predicates.coerce import is_list
 from .coverage import Coverage, IndexState, Run
-from .derived import DerivedColumn
+from .derived import DerivedColumn, Expression
 from .fields import (
     FILE_ID_MAX,
     IDS_MAX,
@@ -76,6 +78,12 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
     # What is known of the text that was read, and is no part of what it says.
     instant.__dict__.update(modified_us=modified_us, checksum=checksum_of(document))
     return instant
+
+
+_NODE_DEPTH_MAX = 20
+_NODE_TYPE = re.compile(r"[A-Z][A-Z0-9_ ]*(?:\(\d+, \d+\))?")
+_NODE_NUMBER = re.compile(r"-?(?:[0-9.]+(?:e[-+]?[0-9]+)?|inf|nan)")
+_NODE_OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[-+*/%|&<>~^@#!=]{1,3}")
 
 
 # -- reading: what each field may hold ---------------------------------------------------------------------------------
@@ -174,6 +182,29 @@ def _index(value: object) -> IndexState:
         raise FieldError(f"options: {error}") from None
 
 
+def _node(value: object, depth: int = _NODE_DEPTH_MAX) -> list:
+    """A node of an expression: see `predicates/expressions.py`."""
+    if type(value) is not list or len(value) < 3 or not depth or not _NODE_TYPE.fullmatch(text(value[1])):
+        raise FieldError("no node of an expression")
+    if value[0] in ("column", "constant", "cast") and len(value) != 3:
+        raise FieldError("a node has one child too many")
+    if value[0] == "column":
+        return [*value[:2], _ID(value[2])]
+    if value[0] == "constant":
+        if value[1] not in ("VARCHAR", "BOOLEAN") and not _NODE_NUMBER.fullmatch(text(value[2])):
+            raise FieldError("no number of an expression")
+        return [*value[:2], text(value[2]) if value[1] != "BOOLEAN" else flag(value[2])]
+    if not _NODE_OPERATOR.fullmatch(text(value[0])):
+        raise FieldError("no function of an expression")
+    return [*value[:2], *(_node(child, depth - 1) for child in value[2:])]
+
+
+def _expression(node: list, columns: tuple[int, ...]) -> Expression:
+    if _columns_max(node) >= len(columns):
+        raise FieldError("an expression reads a column that it does not name")
+    return Expression(node, columns)
+
+
 def _source(value: object) -> dict:
     source = _SOURCE(value)
     if source["kind"] != "directory" and not {"position", "table", "mark", "keys"} <= source.keys():
@@ -211,8 +242,9 @@ _INDEX_FIELDS = record(
 _SHARD_BYTES = integer(1, INT64_MAX)
 _OPTIONS: dict[str, Field] = {
     "stats": record({"shard_bytes": _SHARD_BYTES}, optional=("shard_bytes",)),
-    "bloom": record({"fpp": probability}),
-    "secondary": record({"shard_bytes": _SHARD_BYTES, "types": _texts}),
+    # "duckdb": the minor version that computed the values of expressions
+    "bloom": record({"fpp": probability, "duckdb": text}, optional=("duckdb",)),
+    "secondary": record({"shard_bytes": _SHARD_BYTES, "types": _texts, "duckdb": text}, optional=("duckdb",)),
 }
 _SOURCE = record(
     {
@@ -235,6 +267,7 @@ _SOURCE = record(
         *("folders", "marked"),
     ),
 )
+_EXPRESSION = record({"node": _node, "columns": array(_ID)}, _expression)
 _NAMES_OF_FILES: dict[str, Field] = {
     "schema": _schema,
     "fields": _ids,
@@ -260,7 +293,7 @@ _INSTANT_FIELDS: dict[str, Field] = {
     "partitioning": unique_texts,
     "fields": _ids,
     "columns": _columns,
-    "derived": array(record({"id": _ID, "field": _ID}, DerivedColumn)),
+    "derived": array(record({"id": _ID, "field": nullable(_ID), "expression": nullable(_EXPRESSION)}, DerivedColumn)),
     "file_schemas": array(record(_NAMES_OF_FILES, FileSchema, optional=("nested",))),
     "next": record(
         {
@@ -344,7 +377,7 @@ def _check_references(instant: Instant) -> None:
         "fields": instant.fields.keys() == set(instant.schema.names),
         "partitioning": instant.fields.keys() >= set(instant.partitioning),
         "columns": instant.columns.keys() <= set(_paths(instant.schema)),
-        "derived": _are_elements(instant),
+        "derived": _are_derived(instant),
         "index columns": indexed <= set(instant.ids.values()),
         "next": (
             max(instant.fields.values(), default=0) < following["field"]
@@ -361,19 +394,28 @@ def _check_references(instant: Instant) -> None:
             raise FieldError(f"{name}: does not fit the rest of the instant")
 
 
-def _are_elements(instant: Instant) -> bool:
-    """Whether each derived column has an id and a list column for itself, and is all that its indexes cover."""
+def _are_derived(instant: Instant) -> bool:
+    """Whether each derived column has an id for itself and columns that are there, and is covered as it can be."""
     lists = {number for name, number in instant.fields.items() if is_list(instant.schema.field(name).type)}
-    ids, fields = {one.id for one in instant.derived}, {one.field for one in instant.derived}
+    leaves, ids = set(instant.columns.values()), {one.id for one in instant.derived}
+    elements = {one.id for one in instant.derived if one.expression is None}
+    expressions = [one.expression for one in instant.derived if one.expression is not None]
     return (
-        len(ids) == len(fields) == len(instant.derived)
-        and ids.isdisjoint(instant.columns.values())
-        and fields <= lists
-        and all(
-            ids.isdisjoint(index.columns) or (len(index.columns) == 1 and index.kind != "stats")
-            for index in instant.indexes
-        )
+        len(ids) == len(instant.derived)
+        and len({one.field for one in instant.derived if one.id in elements}) == len(elements)
+        and ids.isdisjoint(leaves)
+        and all((one.field in lists) == (one.expression is None) for one in instant.derived)
+        and all(leaves >= set(one.columns) for one in expressions)
+        and all(ids.isdisjoint(index.columns) or index.kind != "stats" for index in instant.indexes)
+        and all(elements.isdisjoint(index.columns) or len(index.columns) == 1 for index in instant.indexes)
     )
+
+
+def _columns_max(node: Any) -> int:
+    """The greatest position of a column in a node of an expression, -1 if it has none."""
+    if node[0] == "column":
+        return node[2]
+    return -1 if node[0] == "constant" else max(_columns_max(child) for child in node[2:])
 
 
 def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:

@@ -85,6 +85,7 @@ SAME = [
 ]
 
 
+@pytest.mark.some_cases(30)
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64())], ids=str)
 @pytest.mark.parametrize("index", KINDS)
 @pytest.mark.parametrize(("where", "prunes"), SAME)

@@ -76,3 +76,15 @@ def test_array_contains_prunes(spark: SparkSession, lake: Path, where: str) -> N
 def test_optimized_queries_read_fewer_files(spark: SparkSession, lake: Path) -> None:
     plain = sks.scan(spark, lake).where("array_contains(tags, 7)").select("id")
     assert _files_read(sks.optimized(plain)) == 2
+
+
+def test_executors_compute_expressions(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(4):
+        rows = pa.table({"id": [10 * number, 10 * number + 1], "word": [f"W{number}", None]})
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    ss.create(tmp_path).close()
+    sks.create_index(spark, tmp_path, "lower(word)", "secondary")
+    with ss.open(tmp_path) as table:
+        plan = table.scan("lower(word) = 'w2'")
+        assert plan.files()["path"].to_pylist() == ["2.parquet"]
+        assert plan.to_table()["id"].to_pylist() == [20]

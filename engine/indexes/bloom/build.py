@@ -19,11 +19,11 @@ from ....base.lazy import load_for
 from ....bloom import hash_array
 from ....errors import SchemaError
 from ...parquet.footers import FILE_ERRORS
-from ...parquet.leaves import leaf_array
 from ...state import IndexState
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader
+from ..derived import Source
 from ..elements import plain_values
 from ..kind import BuildContext, BuildResult
 from ..task_result import IndexPart
@@ -83,7 +83,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Build
     load_for("bloom.kernels", _PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
     with (
         FilterRunWriter(handle.index_storage, path) as writer,
-        closing(_built_files(handle, files, column, index.options["fpp"])) as results,
+        closing(_built_files(handle, files, index)) as results,
     ):
         for ordinal, (file_id, built) in enumerate(results):
             if isinstance(built, Exception):
@@ -101,16 +101,14 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Build
     return BuildResult((run,), left_out, ids[reached:])
 
 
-def _built_files(
-    handle: Handle, files: pa.Table, column: str, fpp: float
-) -> Generator[tuple[int, BuiltFilters | Exception]]:
+def _built_files(handle: Handle, files: pa.Table, index: IndexState) -> Generator[tuple[int, BuiltFilters | Exception]]:
     """Each file's filters, in order, a bounded number of files ahead."""
-    reader = ColumnReader.of(handle.storage, handle.instant, [column])
+    reader = ColumnReader.of(handle.storage, handle.instant, index)
     rows = files.select(["path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
 
     def read(row: dict) -> BuiltFilters | Exception:
         try:
-            return hashed_file(reader, row, fpp)
+            return hashed_file(reader, row, index.options["fpp"])
         except (*FILE_ERRORS, SchemaError) as error:
             return error
 
@@ -125,12 +123,12 @@ def _built_files(
 @dataclass(frozen=True)
 class FilterPartSpec:
     """A filter that a task builds: the column as the index calls it, the type of its values, the rate that the filter
-    is sized for, and the dotted path of the column in rows."""
+    is sized for, and where the values are in rows."""
 
     column: str
     kind: pa.DataType
     fpp: float
-    path: str
+    source: Source
 
     def start(self) -> FilterPartBuilder:
         return FilterPartBuilder(self)
@@ -142,24 +140,33 @@ class FilterPartBuilder:
     def __init__(self, spec: FilterPartSpec):
         self._spec, self._spool = spec, Spool()
         self._files: dict[int, FileFilters] = {}
+        self._left_out: set[int] = set()
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
         if number not in self._files:
             self._files[number] = FileFilters(self._spec.fpp, self._spool)
-        self._files[number].add(hash_array(plain_values(leaf_array(rows, self._spec.path))).present())
+        try:
+            values = plain_values(self._spec.source.values(rows))
+        except SchemaError:  # an expression that fails on a row
+            self._left_out.add(number)
+            values = pa.nulls(0, self._spec.kind)
+        self._files[number].add(hash_array(values).present())
 
     def end_file(self, number: int) -> None:
         self._files[number].finish()
 
     def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
         name = canon.hash_name(self._spec.kind) or ""
-        with FilterRunWriter(storage, path) as writer:
-            for number in numbers:
-                writer.add_filters(number, self._files[number], name)
-            run = writer.finish((0, 0))
+        covered, run = [number for number in numbers if number not in self._left_out], None
+        if covered:
+            with FilterRunWriter(storage, path) as writer:
+                for number in covered:
+                    writer.add_filters(number, self._files[number], name)
+                run = writer.finish((0, 0))
         self.close()
         is_permanent = any(filters.is_apart for filters in self._files.values())
-        return IndexPart("bloom", (self._spec.column,), (), tuple(numbers), run, is_permanent)
+        kept = tuple(None if number in self._left_out else number for number in numbers)
+        return IndexPart("bloom", (self._spec.column,), (), kept, run, is_permanent)
 
     def close(self) -> None:
         self._spool.close()

@@ -15,7 +15,7 @@ from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids, indexed_type
-from ..elements import source_path
+from ..derived import source_of
 from ..kind import BuildContext, BuildResult, Probe
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class BloomKind:
 
         column = instant.path_of(index.columns[0])
         kind = indexed_type(instant, column)
-        return FilterPartSpec(column, kind, index.options["fpp"], source_path(instant, column))
+        return FilterPartSpec(column, kind, index.options["fpp"], source_of(instant, index, column))
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_filters

@@ -19,7 +19,7 @@ from ...state.run_format import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_type
-from ..elements import source_path
+from ..derived import source_of
 from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
 from .format import NAME, run_format
@@ -52,7 +52,8 @@ class SecondaryKind:
     ) -> list[IndexState]:
         checked_options(self.name, options, ["shard_bytes"])
         ids = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
-        if len(columns) > 1 and any(instant.derived_column(name) is not None for name in columns):
+        derived = [one for name in columns if (one := instant.derived_column(name)) is not None]
+        if len(columns) > 1 and any(one.expression is None for one in derived):
             raise SchemaError("the elements of a list column are the key of an index by themselves: name it alone")
         stored = {
             "shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES)),
@@ -71,7 +72,7 @@ class SecondaryKind:
             return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
         runs, left_out = build_runs(
-            ColumnReader.of(handle.storage, handle.instant, names),
+            ColumnReader.of(handle.storage, handle.instant, index),
             _types(handle.instant, index),
             handle.index_storage,
             files.slice(0, reached).select(FILE_COLUMNS),
@@ -94,8 +95,8 @@ class SecondaryKind:
         from .sort import KeyPartSpec
 
         names = tuple(instant.names_of(index))
-        paths = tuple(source_path(instant, name) for name in names)
-        return KeyPartSpec(names, tuple(_types(instant, index)), paths)
+        sources = tuple(source_of(instant, index, name) for name in names)
+        return KeyPartSpec(names, tuple(_types(instant, index)), sources)
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_entries
@@ -128,7 +129,8 @@ class SecondaryKind:
         for index in indexes:
             names, types = snapshot.instant.names_of(index), _types(snapshot.instant, index)
             code = OrderedCode(types)
-            has_elements = snapshot.instant.derived_column(names[0]) is not None
+            derived = snapshot.instant.derived_column(names[0])
+            has_elements = derived is not None and derived.expression is None
             runs = [run for run in index.runs if run.path not in damaged]
             reader = SecondaryReader(snapshot.readers, runs, types, has_elements=has_elements)
             for fit in matches_of(bound, names, has_elements=has_elements):

@@ -22,16 +22,16 @@ import pyarrow as pa
 from ....base import canon
 from ....base.arrays import from_numpy, offsets_and_data, take_keys, to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
-from ....errors import InvalidArgumentError, NotATableError, StorageError
+from ....errors import InvalidArgumentError, NotATableError, SchemaError, StorageError
 from ....hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 from ....hfile_like.block_keys import KEY_BYTES_MAX
 from ....hfile_like.key_sort import sorted_keys
-from ...parquet.leaves import leaf_array
 from ...predicates.coerce import is_list
 from ...state.coverage import IdRanges
 from ...state.lsm import write_runs
 from ...state.run_format import EntryBatch, SortedEntries, files_of
 from ...storage import Storage
+from ..derived import Source
 from ..elements import elements_of
 from ..task_result import IndexPart
 from .format import ENTRY_SCHEMA, NAME, PLACE_BYTES, RUN_SCHEMA, encode_entries, place, places_of, run_format
@@ -187,12 +187,12 @@ PART_MEMORY_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class KeyPartSpec:
-    """A key that a task sorts: the columns as the index calls them, the types that they are encoded as, and their
-    dotted paths in rows, if these differ."""
+    """A key that a task sorts: the columns as the index calls them, the types that they are encoded as, and where the
+    values are in rows, by default under the columns' own paths."""
 
     columns: tuple[str, ...]
     kinds: tuple[pa.DataType, ...]
-    paths: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     def start(self) -> KeyPartBuilder:
         return KeyPartBuilder(self)
@@ -207,10 +207,10 @@ class KeyPartBuilder:
         self._left_out: set[int] = set()
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
-        values = [leaf_array(rows, path) for path in self._spec.paths or self._spec.columns]
+        sources = self._spec.sources or [Source((column,)) for column in self._spec.columns]
         try:
-            self._sorter.add(number, row_group, first_row, values)
-        except InvalidArgumentError:  # a value is too large for a key
+            self._sorter.add(number, row_group, first_row, [source.values(rows) for source in sources])
+        except (InvalidArgumentError, SchemaError):  # a value is too large for a key, or an expression fails
             self._left_out.add(number)
 
     def end_file(self, number: int) -> None:

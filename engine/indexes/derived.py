@@ -1,0 +1,178 @@
+"""Derived columns: names of list columns and texts of expressions to what indexes cover, and the values of both."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...errors import PredicateError, SchemaError
+from ..parquet.leaves import leaf_array, leaf_types
+from ..predicates.coerce import is_list
+from ..state import IndexState, Instant
+from ..state.derived import DerivedColumn, Expression
+from .elements import element_type
+
+if TYPE_CHECKING:
+    from ..predicates.computing import Computation
+    from ..predicates.expressions import Tree
+
+KINDS = ("bloom", "secondary")
+_NAME = re.compile(r"[\w.]*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values of an indexed column are in rows that have the table's names: one column, whose elements may be
+    meant, or those of an expression. Picklable."""
+
+    paths: tuple[str, ...]
+    computation: Computation | None = None
+
+    def values(self, rows: pa.Table) -> pa.Array:
+        """The value of each row, or its list. Raises SchemaError if an expression cannot be computed."""
+        arrays = [leaf_array(rows, path) for path in self.paths]
+        return arrays[0] if self.computation is None else self.computation.values(arrays)
+
+
+def source_of(instant: Instant, index: IndexState, name: str) -> Source:
+    """The source of a column of an index."""
+    derived = instant.derived_column(name)
+    if derived is None:
+        return Source((name,))
+    if derived.expression is None:
+        return Source((list_column(instant, derived),))
+    from ..predicates.computing import Computation, flat_schema
+
+    node = node_of(instant, derived.expression)
+    schema = flat_schema(node, instant.schema)
+    return Source(tuple(schema.names), Computation(node, schema, index.options.get("duckdb", "")))
+
+
+def list_column(instant: Instant, derived: DerivedColumn) -> str:
+    """The list column of some elements."""
+    return next(name for name, number in instant.fields.items() if number == derived.field)
+
+
+def node_of(instant: Instant, expression: Expression) -> Tree:
+    """The node of an expression, with the paths that its columns have in a version."""
+    from ..predicates.expressions import with_columns
+
+    paths = {number: path for path, number in instant.columns.items()}
+    return with_columns(expression.node, lambda position: paths[expression.columns[position]])
+
+
+def derived_type(instant: Instant, derived: DerivedColumn) -> pa.DataType | None:
+    """The type of the values of a derived column; None if no index can cover them."""
+    if derived.expression is None:
+        return element_type(instant.schema.field(list_column(instant, derived)).type)
+    from ..predicates.expressions import value_type
+
+    return value_type(derived.expression.node)
+
+
+def is_list_column(instant: Instant, name: str) -> bool:
+    """Whether a name is that of a list column, so that an index of it covers the elements."""
+    return name in instant.fields and name not in instant.columns and is_list(instant.schema.field(name).type)
+
+
+def is_derived(instant: Instant, name: str) -> bool:
+    """Whether an index of a name covers a derived column: the name is a list column, or no column and more than a
+    name."""
+    if name in instant.fields or _NAME.fullmatch(name) or name in leaf_types(instant.schema):
+        return is_list_column(instant, name)
+    return True
+
+
+def indexed_name(instant: Instant, name: str) -> str:
+    """What an index calls a column: a list column by its elements, an expression as its node is written, if an index
+    covers it; others by their names."""
+    if not instant.derived or not is_derived(instant, name) or instant.derived_column(name) is not None:
+        return name
+    if name in instant.fields:
+        same = [one for one in instant.derived if one.field == instant.fields[name]]
+    else:
+        from ..predicates.computing import read_expression
+
+        try:
+            node = read_expression(name, instant.schema)
+        except (PredicateError, SchemaError):
+            return name
+        same = [one for one in instant.derived if one.expression and node_of(instant, one.expression) == node]
+    return instant.derived_names[same[0].id] if same else name
+
+
+def with_derived(instant: Instant, name: str, kind: str) -> tuple[Instant, str]:
+    """(a version in which elements or an expression have an id, the name that an index calls them by). Raises
+    SchemaError if they cannot be indexed."""
+    if kind not in KINDS:
+        what = "a list column" if is_list_column(instant, name) else "no column, and an expression"
+        raise SchemaError(f"{name!r} is {what}: the kinds of index for it are {', '.join(KINDS)}")
+    known = indexed_name(instant, name)
+    if known in instant.derived_names.values():
+        return instant, known
+    number = instant.next["column"]
+    if is_list_column(instant, name):
+        dtype = instant.schema.field(name).type
+        if element_type(dtype) is None:
+            raise SchemaError(f"{name!r} is {dtype}, whose elements cannot be indexed")
+        column = DerivedColumn(number, instant.fields[name])
+    else:
+        column = DerivedColumn(number, None, _expression(instant, name))
+    after = replace(instant, derived=(*instant.derived, column), next={**instant.next, "column": number + 1})
+    return after, after.derived_names[number]
+
+
+def _expression(instant: Instant, text: str) -> Expression:
+    from ..predicates.computing import read_expression
+    from ..predicates.expressions import columns_of_tree, with_columns
+
+    try:
+        node = read_expression(text, instant.schema)
+    except PredicateError as error:
+        message = f"{text!r} is no column, and no expression that can be indexed: {error}"
+        raise SchemaError(message, hint=f"the columns are {', '.join(instant.columns)}") from None
+    paths = columns_of_tree(node)
+    for path in paths:
+        if path not in instant.columns or path in instant.partitioning:
+            raise SchemaError(f"{path!r} cannot be part of an indexed expression: it is no column that can be indexed")
+    return Expression(with_columns(node, paths.index), tuple(instant.columns[path] for path in paths))
+
+
+def has_expression(instant: Instant, index: IndexState) -> bool:
+    """Whether an index covers an expression."""
+    return any(one.expression is not None for one in instant.derived if one.id in index.columns)
+
+
+def serves(instant: Instant, index: IndexState) -> bool:
+    """Whether the values of an index's expressions are those that the installed DuckDB computes."""
+    expressions = [one.expression for one in instant.derived if one.id in index.columns and one.expression is not None]
+    if not expressions:
+        return True
+    from ..predicates import expressions as nodes
+
+    return all(nodes.serves(one.node, index.options.get("duckdb", "")) for one in expressions)
+
+
+def renewed(instant: Instant, index: IndexState) -> IndexState:
+    """The definition of an index that does not serve, with nothing built."""
+    from ..predicates.expressions import minor_version
+    from ..state import Coverage
+
+    options = {**index.options, "duckdb": minor_version()}
+    return replace(index, options=options, runs=(), coverage=Coverage())
+
+
+def names_by_path(instant: Instant) -> dict[tuple[str, ...], str]:
+    """What derived columns are called that an index covers, by the paths that `with_implied` looks for."""
+    names: dict[tuple[str, ...], str] = {}
+    for one in instant.derived:
+        if one.expression is None:
+            names[(list_column(instant, one),)] = instant.derived_names[one.id]
+        else:
+            from ..predicates.expressions import key_of
+
+            names["", key_of(node_of(instant, one.expression))] = instant.derived_names[one.id]
+    return names
