@@ -82,6 +82,7 @@ def _requests(table):
     return table.handle.storage.reading().requests
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("name", _NAMES)
 def test_slices_columns_and_rows_are_those_of_the_hudi_package(name, tmp_path):
     path = _unzipped(name, tmp_path)
@@ -95,6 +96,7 @@ def test_slices_columns_and_rows_are_those_of_the_hudi_package(name, tmp_path):
     assert table.sync() == 1
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("name", [name for name in _NAMES if name != "v6_empty"])
 def test_a_table_is_followed_instant_by_instant(name, tmp_path):
     path = _unzipped(name, tmp_path)

@@ -20,6 +20,13 @@ import skipstone as ss
 from oracle import Groups
 
 UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
+WIDER = {
+    pa.int32(): pa.int64(),
+    pa.float32(): pa.float64(),
+    pa.string(): pa.large_string(),
+    pa.decimal128(5, 2): pa.decimal128(10, 4),
+    pa.timestamp("ms"): pa.timestamp("us"),
+}
 Token = tuple[int, int]  # size in bytes, time in nanoseconds
 
 
@@ -129,13 +136,29 @@ class Model:
     def names_in(self, path: str, token: Token) -> list[str]:
         return self.contents[(path, token)][0].column_names
 
-    def known_files(self) -> list[str]:
-        """Files on the disk that are not live and hold nothing but what was a column, in the order of paths."""
+    def fits(self, path: str, token: Token, columns: Columns) -> bool:
+        """Whether the columns may be read of a file: of their types, or of narrower ones."""
+        types, schema = {column.name: column.type for column in columns}, self.contents[(path, token)][0].schema
+        named = [(field.type, types[field.name]) for field in schema if field.name in types]
+        return all(kind == wanted or WIDER.get(kind) == wanted for kind, wanted in named)
+
+    def known_files(self, columns: Columns) -> list[str]:
+        """Files on the disk that are not live, fit, and hold nothing but what was a column, in the order of paths."""
         return sorted(
             path
             for path, token in self.contents
-            if self.token(path) == token and path not in self.now.live and {*self.names_in(path, token)} <= self.names
+            if self.token(path) == token
+            and path not in self.now.live
+            and {*self.names_in(path, token)} <= self.names
+            and self.fits(path, token, columns)
+            and self.fits(path, token, self.now.columns)
         )
+
+    def remove_misfits(self) -> None:
+        """Remove files that a sync would quarantine, or widen a column for: they were put when columns were others."""
+        for path, token in self.contents:
+            if self.token(path) == token and path not in self.now.live and not self.fits(path, token, self.now.columns):
+                (self.root / path).unlink()
 
     # -- what must come of an action ----------------------------------------------------------------------------------
 
