@@ -142,7 +142,7 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
         for done, index in enumerate(base.indexes, start=1):
             kind = kind_or_none(index.kind)
             state = None if kind is None else kind.merge(index, work)
-            may_keep = kind is not None and not kind.stores_values
+            may_keep = not getattr(kind, "stores_values", True)  # a kind that does not say so stores values
             if state is None or not (may_keep or writing.purged.issuperset(run.path for run in state.runs)):
                 columns = ", ".join(base.names_of(index))
                 raise CorruptionError(
