@@ -5,15 +5,17 @@ from __future__ import annotations
 import http.client
 import importlib
 import json
+import re
 import socket
 import threading
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from iceberg_server import request, served
+from iceberg_server import request, served, serving_process
 
 pytest.importorskip("starlette", reason='starlette is not installed: pip install -e ".[serve]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
@@ -263,3 +265,20 @@ def test_arguments(tmp_path, lake):
     room = importlib.import_module("skipstone.serve")  # an import sets it as `skipstone.serve`, so it can be called
     with pytest.raises(ss.InvalidArgumentError, match="cannot be read"):
         room(lake)
+
+
+def test_the_page(tmp_path, monkeypatch):
+    """docs/serve.md: its catalog, its commands and its query."""
+    page = (Path(ss.__file__).parent / "docs" / "serve.md").read_text(encoding="utf-8")
+    catalog, query = (re.search(rf"^```{kind}\n(.*?)^```", page, re.M | re.S)[1] for kind in ("toml", "python"))
+    assert "skipstone create lake/events\nskipstone serve catalog.toml" in page
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "catalog.toml").write_text(catalog)
+    (tmp_path / "lake" / "events").mkdir(parents=True)
+    rows = {"ts": [1, 2], "action": ["buy", "view"], "user_id": ["u-7", "u-8"]}
+    pq.write_table(pa.table(rows), tmp_path / "lake" / "events" / "0.parquet")
+    ss.create("lake/events").close()
+    names: dict = {}
+    with serving_process(tmp_path / "catalog.toml") as (uri, _):
+        exec(query.replace("http://127.0.0.1:8181", uri), names)
+    assert names["rows"].to_pylist() == [{"ts": 1, "action": "buy"}]
