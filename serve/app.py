@@ -1,7 +1,4 @@
-"""The HTTP side: requests, errors of the protocol, tokens and limits. Whatever has no route is refused.
-
-Errors name tables and their files, and nothing else of the machine.
-"""
+"""The HTTP side: requests, errors of the protocol (which name only tables and their files), tokens and limits."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ which are compared once, or because logs or deletes of its own format apply to i
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -39,8 +40,7 @@ CheckedFiles = dict[tuple, int]  # a file's identity and schema -> how many rows
 
 
 def checked_request(body: Any) -> dict[str, Any]:
-    """Return the body of a PlanTableScanRequest. Raises InvalidArgumentError for any other body, NotReadableError for
-    an incremental scan."""
+    """Return the body of a plan's request. Raises InvalidArgumentError, or NotReadableError for an incremental scan."""
     if not isinstance(body, dict):
         raise InvalidArgumentError("the body is no JSON object")
     for name, kind in _FIELDS.items():
@@ -71,6 +71,10 @@ def plan(
         files, types = made_files(planned, current.mapping, planning, checked), current.partition_types
         if request.get("snapshot-id") is None and current.mapping.is_ambiguous:
             raise NotReadableError("a column's name passed to another column, so a plan needs the id of a snapshot")
+        unselected = {*planned.instant.partitioning} - {*(request.get("select") or planned.instant.partitioning)}
+        filtered = json.dumps(residual).lower()
+        if is_raw and any(f'"term": {json.dumps(name.lower())}' in filtered for name in unselected):
+            raise NotReadableError("pyiceberg finds no rows by a partition column that it does not select: select it")
         if is_raw and any(isinstance(kind, DecimalType) for kind in types[0]):
             raise NotReadableError("pyiceberg misreads decimal partition values of plans")
     of_protocol = partial(_of_protocol, types=types, is_raw=is_raw, has_specs=planned.kind != ICEBERG)
@@ -96,8 +100,7 @@ def plan(
 def made_files(
     planned: Presented, mapping: NameMapping, planning: PlannedScan, checked: CheckedFiles
 ) -> Iterator[Planned]:
-    """Yield the files of a plan of a table that is made to look like Iceberg. Raises NotReadableError, which names the
-    files, for those that a client would misread by the mapping."""
+    """Yield the files of a table that is made to look like Iceberg. Raises NotReadableError if clients misread one."""
     planned.handle.check_quarantined()  # it warns
     planning.check_plain()
     planning.check_files(np.ones(planning.pruned.units.count, dtype=bool), every=None)
@@ -110,8 +113,7 @@ def made_files(
 
 
 def iceberg_files(planned: Presented, planning: PlannedScan) -> Iterator[Planned]:
-    """Yield the files of a plan of an Iceberg table. Manifests are read once per snapshot, unless no file has deletes
-    or partition values."""
+    """Yield the files of an Iceberg table. Manifests are read, once per snapshot, for deletes and partition values."""
     kept, types = planning.pruned.units.files, planned.partition_types
     if len(types) == 1 and not any(types.values()) and planning.pruned.units.readable.all():
         names = ("path", "size_bytes", "row_count")

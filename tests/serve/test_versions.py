@@ -231,11 +231,14 @@ def test_partition_values_come_from_the_folders(tmp_path):
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"k": [1, 2], "month": [7, 8]}), folder / "0.parquet")
     ss.create(tmp_path / "lake").close()
-    for loaded in _tables(served({"lake.t": tmp_path / "lake"})):
+    uri = served({"lake.t": tmp_path / "lake"})
+    for loaded in _tables(uri):
         assert _values(loaded, "month") == [1, 1, 2, 2, None, None]
         assert _values(loaded, "year", EqualTo("month", 2)) == [None, None]
         assert _values(loaded, "k", IsNull("month")) == [1, 2] and _values(loaded, "k", EqualTo("month", 7)) == []
         assert _values(loaded, "month", EqualTo("year", 2023)) == [1, 1, None, None]
+    with pytest.raises(RESTError, match="does not select"):  # pyiceberg 0.12 would find no row
+        client(uri).load_table("lake.t").scan(EqualTo("month", 2), selected_fields=("k",)).to_arrow()
 
 
 def test_dates_and_times_of_partitions(tmp_path):
