@@ -10,10 +10,12 @@ from ..engine.table import Table
 from .arguments import Argument, AsJson, IndexPath, Option, Path, opened
 from .output import bytes_text, print_json, stdout, text_table
 
-_KINDS = "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files."
+_KINDS = (
+    "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files; ngram: texts."
+)
 _NEW_COLUMNS = (
-    "bloom: a filter each; secondary: together one key; stats: one index. A list column: its elements. Any other text "
-    "is an expression, as in 'lower(email)'."
+    "bloom, ngram: an index each; secondary: together one key; stats: one index. A list column: its elements. Any other "
+    "text is an expression, as in 'lower(email)'."
 )
 _FPP = "Of a filter: how often a row group without the value is read. Default: 0.001."
 IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]
@@ -27,12 +29,15 @@ def index_add(
     maintain: Annotated[
         Maintenance, Option(help="commit: what is written later is indexed with it; refresh: by index refresh.")
     ] = "commit",
+    ignore_case: Annotated[
+        bool, Option(help="Of ngram: ILIKE and other tests that ignore case use it as well.")
+    ] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Build indexes over the files that exist, while others write."""
     with opened(path, index_path) as table:
-        table.create_index(columns, kind, fpp=fpp, maintain=maintain)
+        table.create_index(columns, kind, fpp=fpp, maintain=maintain, ignore_case=ignore_case or None)
         _print_indexes(table, as_json)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 CacheLevel = Literal["coarse"]
 Curve = Literal["linear", "zorder", "hilbert"]
 Fallback = Literal["list"]
-IndexKindName = Literal["stats", "bloom", "secondary"]
+IndexKindName = Literal["stats", "bloom", "secondary", "ngram"]
 Maintenance = Literal["commit", "refresh"]
 NewColumns = Literal["adopt", "report"]
 NewTypes = Literal["widen", "quarantine"]

@@ -476,6 +476,7 @@ class Table:
         fpp: float | None = None,
         maintain: Maintenance = "commit",
         shard_bytes: int | ShardSize | None = None,
+        ignore_case: bool | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
@@ -486,7 +487,8 @@ class Table:
                 list column a filter or a secondary index contains the elements; it is the key by itself then.
                 A text that is no column's name is an expression that DuckDB reads: "lower(email)".
             kind: "bloom": which files and row groups may hold a value; "secondary": which rows hold it; "stats": what
-                files and row groups span, from their footers.
+                files and row groups span, from their footers; "ngram": in which blocks of rows a text may occur, for
+                LIKE '%x%', ILIKE, contains, regexp_matches and the like.
             fpp: of a filter: how often a row group without the value may be read, from 1e-6 to 0.1 (default: 0.001).
                 A filter over a file of several row groups has a rate of its own.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
@@ -494,6 +496,9 @@ class Table:
                 match until then.
             shard_bytes: of statistics and of a secondary index: a run that grows beyond is cut in shards of about this
                 size: a number, or "small" (8 MiB), "medium" (64 MiB, as where nothing is said), "large" (512 MiB).
+
+            ignore_case: of "ngram": ILIKE, lower(x) LIKE and case-insensitive expressions use the index as well.
+                Without it (by default) they do not, and it is a little smaller.
 
         A build that takes long publishes what it has from time to time: killed, it goes on with `refresh_index`.
 
@@ -503,7 +508,7 @@ class Table:
         from .commit.indexing import create_index
 
         self.handle.check_latest()
-        all_options = {"fpp": fpp, "shard_bytes": shard_bytes}
+        all_options = {"fpp": fpp, "shard_bytes": shard_bytes, "ignore_case": ignore_case}
         options = {name: value for name, value in all_options.items() if value is not None}
         version = create_index(
             self.handle, columns, kind, maintain=maintain, options=options, progress=_reported(progress)

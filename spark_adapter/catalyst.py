@@ -281,8 +281,13 @@ def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tr
         return Call("in", tuple(tree_of_expression(child, bound) for child in children))
     if kind == "InSet":
         return _in_set(node, tree_of_expression(children[0], bound))
-    if kind in ("Like", "Contains", "EndsWith"):
-        return _like(kind, node, [tree_of_expression(child, bound) for child in children])
+    if kind == "RLike":
+        return Call("rlike", tuple(tree_of_expression(child, bound) for child in children))
+    if kind in ("Contains", "EndsWith"):
+        return Call(kind.lower(), tuple(tree_of_expression(child, bound) for child in children))
+    if kind == "Like":
+        arguments = [tree_of_expression(child, bound) for child in children]
+        return Call("like", (*arguments, Value("string", node.escapeChar())))
     constant = _computed(node)
     if constant is not None:
         return constant
@@ -316,16 +321,6 @@ def parts_of(node: Any, kind: str = "And") -> list[Any]:
         else:
             parts.append(node)
     return parts
-
-
-def _like(kind: str, node: Any, arguments: list[Tree]) -> Tree:
-    if kind == "Like":
-        return Call("like", (*arguments, Value("string", node.escapeChar())))
-    column, text = arguments
-    if not (isinstance(text, Value) and isinstance(text.value, str)):
-        return Opaque(node.sql(), f"{kind} is not understood")
-    escaped = "".join(f"\\{sign}" if sign in "\\%_" else sign for sign in text.value)
-    return Call("like", (column, Value("string", f"%{escaped}%" if kind == "Contains" else f"%{escaped}")))
 
 
 def _in_set(node: Any, child: Tree) -> Tree:

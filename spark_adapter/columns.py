@@ -45,6 +45,8 @@ from ..engine.predicates.coerce import is_list, is_text, plain_type
 from ..engine.predicates.duckdb_trees import Parsed, cast_type, constant_of, parsed
 from ..engine.predicates.literals import LiteralValue, Temporal, literal_value, parse_temporal
 from ..engine.predicates.operands import Elements
+from ..engine.predicates.regex_texts import texts_of_regex
+from ..engine.predicates.required_texts import AllOf, Required, Text
 from ..engine.predicates.sql_allowed import in_duckdb_sql, parse_sql
 from ..errors import PredicateError
 from .options import PREDICATE_PREFIX, Request, decode_predicate, encode_predicate
@@ -90,7 +92,7 @@ _ELEMENT_TYPES: dict[str, Callable[[pa.DataType], bool]] = {  # by the type of a
     "double": pa.types.is_float64,
     "string": is_text,
 }
-_SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith"})
+_SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith", "endswith", "contains"})
 _SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _WAYS_OUT = "make the predicate where the session is, by sks.predicate(spark, text) or sks.scan"
@@ -224,6 +226,11 @@ class _Reader:
             return StartsWith(*self._text(*arguments))
         if name == "like" and len(arguments) in (2, 3):
             return self._like(arguments)
+        if name in ("contains", "endswith") and len(arguments) == 2:
+            column, text = self._text(*arguments)
+            return Like(column, f"%{_escaped(text)}{'%' if name == 'contains' else ''}", "\\")
+        if name in ("rlike", "regexp_like", "regexp") and len(arguments) == 2:
+            return self._rlike(tree)
         raise _NotUnderstoodError(f"{name} is not understood")
 
     def _comparison(self, op: str, left: Tree, right: Tree) -> Node:
@@ -270,6 +277,13 @@ class _Reader:
         if not (isinstance(escape, Value) and isinstance(escape.value, str) and len(escape.value) == 1):
             raise _NotUnderstoodError("an escape of one character is expected")
         return Like(column, pattern, escape.value)
+
+    def _rlike(self, tree: Call) -> Node:
+        """The texts that a regular expression requires, if Java and RE2 read it alike. Spark tests the rows."""
+        column, pattern = self._text(*tree.arguments)
+        tested = Unknown(str(tree), "Spark tests the rows")
+        implied = _likes(texts_of_regex(pattern), column)
+        return tested if implied is None else And((implied, tested))
 
     def _text(self, left: Tree, right: Tree) -> tuple[Column | Cast, str]:
         """A column of texts, and the text that it is matched with."""
@@ -342,6 +356,22 @@ class _Reader:
         if name == other or self._session.case_sensitive:
             return name == other
         return name.lower() == other.lower() or name.upper() == other.upper()
+
+
+def _escaped(text: str) -> str:
+    """A text in a pattern of LIKE."""
+    return "".join(f"\\{sign}" if sign in "\\%_" else sign for sign in text)
+
+
+def _likes(required: Required, column: Column | Cast) -> Node | None:
+    """What is required of a column, as LIKE of its texts; None if that is nothing, or case is ignored."""
+    if isinstance(required, Text):
+        return None if required.any_case else Like(column, f"%{_escaped(required.text)}%", "\\")
+    parts = [_likes(part, column) for part in required.parts]
+    known = tuple(part for part in parts if part is not None)
+    if isinstance(required, AllOf):
+        return And(known) if known else None
+    return Or(known) if len(known) == len(parts) else None
 
 
 class _RefusedError(PredicateError):

@@ -234,9 +234,9 @@ def create_index(
     `refresh_index` builds the rest.
 
     Args:
-        kind: "bloom", "secondary" or "stats".
+        kind: "bloom", "secondary", "ngram" or "stats".
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
-        options: those of the kind, as `fpp` and `shard_bytes`.
+        options: those of the kind, as `fpp`, `shard_bytes` and `ignore_case`.
 
     Raises:
         As `Table.create_index`, and errors of executors by their own type.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from .. import html
 from ..handle import Handle
 from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
 from ..indexes.derived import indexed_name, is_list_column
+from ..indexes.ngram.probe import grams_required
 from ..parquet.leaves import leaf_type, leaf_types
-from ..predicates import And, Node, Term, columns_of, residuals, terms_of, with_implied
+from ..predicates import And, Node, Residual, Term, columns_of, columns_read, residuals, terms_of, with_implied
+from ..predicates.required_texts import NOTHING, required_of
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
@@ -40,7 +42,7 @@ _SHOWN_MAX = 10
 class Suggestion:
     """One index, and what it would have done for the queries.
 
-    kind            "bloom", "secondary" or "stats"
+    kind            "bloom", "secondary", "ngram" or "stats"
     columns         of the index
     queries         how many of the queries, each as often as it was requested, read less by it
     files_now, files_then    how many files all queries together read, each as often as it was requested: by the indexes
@@ -50,6 +52,7 @@ class Suggestion:
     build_s         the time of a build in one process like this
     score           bytes: what is saved if all of the queries come ten times, less the size of the index
     fpp             of a Bloom filter
+    ignore_case     of an n-gram index: a query ignores case
     """
 
     kind: str
@@ -63,6 +66,7 @@ class Suggestion:
     build_s: float
     score: float
     fpp: float | None = None
+    ignore_case: bool = False
 
     @property
     def name(self) -> str:
@@ -74,6 +78,7 @@ class Suggestion:
         """The call that builds the index, in Python."""
         named = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
         options = "" if self.fpp is None else f", fpp={self.fpp!r}"
+        options += ", ignore_case=True" if self.ignore_case else ""
         return f"table.create_index({named}, kind={self.kind!r}{options})"
 
     @property
@@ -234,6 +239,7 @@ class _Workload:
         chosen += [("bloom", (name,)) for name in equal if called[name] not in filters]
         chosen += [("secondary", (name,)) for name in equal if called[name] not in keys]
         chosen += [("secondary", pair) for pair in self._pairs(equal) if ("secondary", pair) not in has]
+        chosen += [("ngram", (name,)) for name in self.texts if ("ngram", (name,)) not in has]
         return chosen
 
     @cached_property
@@ -251,6 +257,19 @@ class _Workload:
     def sought(self, plan: PlannedScan) -> Node:
         """The predicate of a plan, and what it implies of derived columns, under their names for `create_index`."""
         return with_implied(plan.bound, self._derived)
+
+    @cached_property
+    def texts(self) -> dict[str, bool]:
+        """The columns in which queries look for a part of a text, and whether one ignores case."""
+        ignore_case: dict[str, bool] = {}
+        for _, plan, _ in self.queries:
+            for part in [*terms_of(plan.bound), *residuals(plan.bound)]:
+                for name in columns_read(part) if isinstance(part, Residual) or part.op == "like" else ():
+                    required = required_of(part, name)
+                    if required is not None and grams_required(required, True) != NOTHING:
+                        is_folded = grams_required(required, False) == NOTHING
+                        ignore_case[name] = ignore_case.get(name, False) or is_folded
+        return dict(list(ignore_case.items())[:_COLUMNS_MAX])
 
     def _ranked(self, is_meant: Callable[[Term], bool]) -> list[str]:
         """Columns of data with such terms, those of most queries first. Elements and expressions count."""
@@ -289,7 +308,8 @@ class _Trials:
         for number, (kind, columns) in enumerate(candidates):
             if self._progress is not None:
                 self._progress("trying candidates", number, len(candidates))
-            named = [columns_of(self._workload.sought(plan)) for _, plan, _ in self._workload.queries]
+            names_of = columns_read if kind == "ngram" else columns_of
+            named = [names_of(self._workload.sought(plan)) for _, plan, _ in self._workload.queries]
             touched = [i for i, names in enumerate(named) if not {*columns}.isdisjoint(names)]
             try:
                 one = self._indexed(kind, columns, touched)
@@ -304,7 +324,10 @@ class _Trials:
         if kind == "bloom":
             files = self._workload.handle.snapshot.instant.totals["files"]
             fpp = suggested_fpp(files * self._scratch.row_groups_a_file)
-        tried = self._scratch.tried(columns, kind, fpp, [self._workload.queries[i][0] for i in touched])
+        options: dict[str, Any] = {} if fpp is None else {"fpp": fpp}
+        ignore_case = kind == "ngram" and self._workload.texts[columns[0]]
+        options |= {"ignore_case": True} if ignore_case else {}
+        tried = self._scratch.tried(columns, kind, options, [self._workload.queries[i][0] for i in touched])
         kept = list(self._now)
         for i, of_query in zip(touched, tried.kept, strict=True):
             kept[i] = {path: min(share, of_query[path]) for path, share in kept[i].items() if path in of_query}
@@ -316,7 +339,7 @@ class _Trials:
         index_bytes, build_s = tried.index_bytes * self._trial.table_scale, tried.build_s * self._trial.table_scale
         score = _RUNS * (bytes_now - bytes_then) - index_bytes
         sizes = (files_now, files_then, bytes_now, bytes_then, index_bytes)
-        return Suggestion(kind, columns, helped, *sizes, build_s, score, fpp)
+        return Suggestion(kind, columns, helped, *sizes, build_s, score, fpp, ignore_case)
 
     def _totals(self, kept: list[Kept]) -> list[tuple[float, float]]:
         """Return (files, bytes) that each query reads of all files, by what it reads of the sample."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -140,9 +141,8 @@ class Scratch:
         for name in columns_read(query):  # SQL text was bound to the table's own schema
             resolve(name, self._handle.schema)
 
-    def tried(self, columns: Sequence[str], kind: str, fpp: float | None, queries: Sequence[Node]) -> Tried:
+    def tried(self, columns: Sequence[str], kind: str, options: dict[str, Any], queries: Sequence[Node]) -> Tried:
         """Builds an index, plans the queries with it, and drops it. Raises what `create_index` does."""
-        options = {} if fpp is None else {"fpp": fpp}
         bytes_before, start_s = self._size_bytes(), time.perf_counter()
         create_index(self._handle, list(columns), kind, maintain="commit", options=options, progress=None)
         build_s, index_bytes = time.perf_counter() - start_s, self._size_bytes() - bytes_before

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .task_result import AddedFiles, IndexPart, TaskResult
 
 PUBLISH_S = 60.0
-NAMES = ("bloom", "secondary", "stats")  # each is a folder, which is loaded when it is needed
+NAMES = ("bloom", "ngram", "secondary", "stats")  # each is a folder, which is loaded when it is needed
 
 
 @dataclass
@@ -372,7 +372,7 @@ def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, o
 
     1. what knows rows (secondary indexes): after it others need not be run for the same parts, and only these rows are
        read;
-    2. what knows values (filters, and kinds that others registered): a value that is nowhere is the commonest look-up,
+    2. what knows values and texts (filters, n-grams): a value that is nowhere is the commonest look-up,
        which they decide by one small read;
     3. statistics, which read an entry a file: for few files when others came first, and able to leave out whole blocks
        before files are listed when none did.

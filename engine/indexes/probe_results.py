@@ -186,9 +186,10 @@ class RowsOf:
         return RowsOf(self.positions, self.is_all_but, self.is_exact, self.covered[files])
 
     def joined(self, other: RowsOf) -> RowsOf:
-        """The same with what another index knows of the same part, in the same files: where both do, they agree."""
+        """The same with what another index knows of the same part, in the same files: where both are exact, they agree.
+        Of rows that are exact and rows that are not, only the exact ones are kept."""
         if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
-            return other
+            return self if self.is_exact and not other.is_exact else other
         columns = (np.concatenate(pair) for pair in zip(self.positions, other.positions, strict=True))
         return replace(self, positions=type(self.positions)(*columns), covered=self.covered | other.covered)
 

@@ -142,6 +142,26 @@ def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
         raise PredicateError(f"pyarrow cannot test this: {str(error).splitlines()[0]}") from None
 
 
+_TEXT_TESTS = {
+    "match_substring": "contains",
+    "match_substring_regex": "regexp_matches",
+    "match_like": "like_escape",
+    "starts_with": "prefix",
+    "ends_with": "suffix",
+}
+
+
+def text_test(expression: bytes, column: str) -> tuple[str, list[str], bool]:
+    """The test of a column's texts that a serialized expression is: DuckDB's function of the same meaning, its other
+    arguments, and whether case is ignored. Raises LookupError or ValueError for any other expression."""
+    tree = _tree(_Serialized.read(pa.py_buffer(expression)))
+    if not isinstance(tree, _Call) or tree.arguments != [Column(column)]:
+        raise ValueError("no test of this column")
+    name = _TEXT_TESTS[tree.name]
+    escape = ["\\"] if name == "like_escape" else []
+    return name, [tree.options["pattern"].as_py(), *escape], tree.options["ignore_case"].as_py()
+
+
 # -- the serialized form ----------------------------------------------------------------------------------------------
 
 

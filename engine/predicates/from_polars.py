@@ -244,6 +244,20 @@ def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
     return result if len(result) == rows.num_rows else pa.nulls(rows.num_rows, result.type)
 
 
+def text_test(expression: bytes, column: str) -> tuple[str, list[Any], bool]:
+    """As `from_arrow.text_test`."""
+    body = json.loads(_expression(expression).meta.serialize(format="json"))["Function"]
+    subject, text = map(_operand, body["input"])
+    if subject != Column(column) or not isinstance(text, Literal):
+        raise ValueError("no test of this column")
+    function = body["function"]["StringExpr"]
+    if isinstance(function, dict):
+        name = "contains" if function["Contains"]["literal"] else "regexp_matches"
+    else:
+        name = {"StartsWith": "prefix", "EndsWith": "suffix"}[function]
+    return name, [text.value], False
+
+
 def _expression(data: bytes) -> Any:
     import io
 

@@ -93,8 +93,8 @@ def evaluate(
     """uint8 [count]: the set of possible outcomes of a bound predicate in each of `count` units.
 
     `term_outcomes` gives the sets of one term (of any shape that broadcasts to [count]); evidence from several sources
-    about one term is intersected (&) there. `inner` holds what is known, of units, of negations, and of conjunctions
-    (maybe parts of larger ones) as a whole: more than follows from their parts.
+    about one term is intersected (&) there. `inner` holds what is known, of units, of negations, of residuals, and of
+    conjunctions (maybe parts of larger ones) as a whole: more than follows from their parts.
     """
     inner = inner or {}
     result = _evaluate(node, term_outcomes, inner, by_first_child(inner))
@@ -141,7 +141,7 @@ def _evaluate(
     if isinstance(node, Constant):
         return np.array([_BIT[node.value]], dtype=np.uint8)
     if isinstance(node, Unknown | Residual):
-        return np.array([ANY], dtype=np.uint8)
+        return inner[node] if node in inner else np.array([ANY], dtype=np.uint8)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
 
 

@@ -42,6 +42,7 @@ VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "
 _DELETED, _NAMED = "deleted", "named"
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
+_RANGES_MAX = 200  # ranges of more rows
 _POSITION_FILES_MAX = 32  # more files are read by a condition on values if there is one
 
 
@@ -215,17 +216,22 @@ class QueryWriter:
     def _positions(self, piece: Piece, names_positions: bool) -> str:
         """A condition on the row number: the rows that an index named, if they are few, or the row groups."""
         task, groups = piece.task, piece.groups
-        if task.rows is not None and len(task.rows) <= _POSITIONS_MAX and names_positions:
-            return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
+        if task.rows is not None and names_positions:
+            if len(task.rows) <= _POSITIONS_MAX:
+                return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
+            ends = np.append(np.flatnonzero(np.diff(task.rows) != 1), len(task.rows) - 1)
+            if len(ends) <= _RANGES_MAX:
+                firsts = task.rows[np.append(0, ends[:-1] + 1)].tolist()
+                return _within(list(zip(firsts, (task.rows[ends] + 1).tolist(), strict=True)))
         if groups.kept is None or groups.first_rows is None or groups.total == len(groups.kept):
             return ""
-        ranges: list[list[int]] = []
+        ranges: list[tuple[int, int]] = []
         for first, count in zip(groups.first_rows, groups.row_counts or [], strict=True):
             if ranges and ranges[-1][1] == first:
-                ranges[-1][1] = first + count
+                ranges[-1] = ranges[-1][0], first + count
             else:
-                ranges.append([first, first + count])
-        return "(" + " OR ".join(f"{ROW} BETWEEN {a} AND {b - 1}" for a, b in ranges) + ")" if ranges else "FALSE"
+                ranges.append((first, first + count))
+        return _within(ranges)
 
     def _condition(self, piece: Piece, *, is_exact: bool) -> str | None:
         """What the rows of a piece are tested by; TRUE if all of them match (`is_exact`: those that are named do)."""
@@ -275,6 +281,11 @@ class QueryWriter:
         if isinstance(node, And | Or):
             return type(node)(tuple(self._folded(child, task) for child in node.children))
         return Not(self._folded(node.child, task)) if isinstance(node, Not) else node
+
+
+def _within(ranges: Sequence[tuple[int, int]]) -> str:
+    """A condition on the row number: it is in one of the ranges."""
+    return "(" + " OR ".join(f"{ROW} BETWEEN {a} AND {b - 1}" for a, b in ranges) + ")" if ranges else "FALSE"
 
 
 def _by_file(texts: list[str]) -> str:

@@ -20,6 +20,7 @@ from ..predicates import (
     Term,
     can_match,
     columns_of,
+    columns_read,
     probe_values,
     residuals,
     terms_of,
@@ -95,8 +96,9 @@ def remarks(plan: PlannedScan) -> list[str]:
         hint = ""
         if residual.engine == "duckdb" and has_low_arrow(residual.text):
             hint = " (-> and ->> bind less tightly than AND and =: put (payload->>'key') in parentheses)"
-        tested = f"tested on the rows by {ENGINES[residual.engine]}"
-        lines.append(f"{tested}{_use_of_derived(plan, residual)}: {residual.text}{hint}")
+        is_by_texts = residual in plan.pruned.outcomes.of_part
+        effect = ", and pruned by its texts" if is_by_texts else _use_of_derived(plan, residual)
+        lines.append(f"tested on the rows by {ENGINES[residual.engine]}{effect}: {residual.text}{hint}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     for index in plan.instant.indexes:
@@ -173,7 +175,7 @@ def part_reasons(plan: PlannedScan) -> list[PartReasons]:
     pruning = _facts(plan, pruned.units, filtered, pruned.outcomes.of_term)
     for part, rows in pruned.rows.items():
         covered = pruned.units.every_file(rows.covered)
-        for term in terms_of(part):
+        for term in [part] if isinstance(part, Residual) else terms_of(part):
             pruning.located[term] = pruning.located[term] | covered if term in pruning.located else covered
     return [reasons_of_part(part, pruning) for part in parts_of(plan.bound)]
 
@@ -360,6 +362,8 @@ def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[
             by_filter and isinstance(term, Term) and term.column in _indexed_columns(plan, "bloom") and _is_probed(term)
         ):
             out_of_slice = "the filter says that it is not there"
+        elif by_filter and not _indexed_columns(plan, "ngram").isdisjoint(columns_read(one.part.node)):
+            out_of_slice = "no block of its rows has the texts that this requires"
         else:
             out_of_slice = one.phrase(unit)
         lines.append(f"  {one.part}: {out_of_slice}")

@@ -155,11 +155,11 @@ def count(plan: PlannedScan, *, check: bool | None) -> int:
 def _counts(plan: PlannedScan, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
-    unnamed = [pair for pair in pairs if pair[0].rows is None]
+    unnamed = [pair for pair in pairs if not pair[0].rows_exact]
     duckdb, by_duckdb, others = by_reader(plan, unnamed, context)
     if duckdb is not None:
         yield duckdb.count(by_duckdb, others)
-    others += [pair for pair in pairs if pair[0].rows is not None]
+    others += [pair for pair in pairs if pair[0].rows_exact]
     yield from plan.side_by_side(lambda pair: count_matches(*pair, context, storage), others)
 
 

@@ -24,7 +24,7 @@ from ..indexes.kind import Probe, ProbedFiles, planned_probes
 from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
-from ..predicates import Node, Term, can_match, columns_of, terms_of
+from ..predicates import Node, Residual, Term, can_match, columns_of, terms_of
 from ..state import Run
 from ..state.manifest import BASE, SNAPSHOT, split_file_ids
 from ..state.runs import RUNS_AHEAD_MAX
@@ -154,6 +154,8 @@ class _Pruning:
         """True where a probe could say nothing new: the rows of every file are known in which its terms are TRUE; or
         it would read statistics of a few files of which a filter said that the very values may be there: their row
         groups' own statistics are read next, and say more."""
+        if any(isinstance(part, Residual) for part in probe.parts):  # no other index decides one
+            return False
         missing = [term for part in probe.parts for term in terms_of(part) if term not in settled]
         if not missing or not isinstance(probe, StatsProbe) or len(remaining.ids) > DECIDED_FILES_MAX:
             return not missing

@@ -103,7 +103,8 @@ class PruningFacts:
     covered     column -> bool [units]: the statistics index covers it
     has_custom_merge      bool [units]: merged by computing, so statistics say nothing
     filtered    column -> bool [units]: a filter of that column spoke of it
-    located     term -> bool [units]: an index knows the rows in which it, or a conjunction that it is in, is true
+    located     term or residual -> bool [units]: an index knows the rows in which it, or a conjunction that it is in,
+                is true, or those outside of which it is not
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
     """
 
@@ -113,7 +114,7 @@ class PruningFacts:
     covered: dict[str, np.ndarray]
     has_custom_merge: np.ndarray
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
-    located: dict[AnyTerm, np.ndarray] = field(default_factory=dict)
+    located: dict[AnyTerm | Residual, np.ndarray] = field(default_factory=dict)
     outcomes: dict[AnyTerm, np.ndarray] = field(default_factory=dict)
 
 
@@ -148,6 +149,8 @@ class PartReasons:
         elif isinstance(self.part.node, TwoColumnTerm):
             words = "no index compares two columns"
         elif isinstance(self.part.node, Residual):
+            if reason is Reason.ROWS_KNOWN:
+                return words
             words += f" ({ENGINES[self.part.node.engine]} tests the rows)"
         elif lower is not None and lower == upper:
             words += f" {lower}" if reason is Reason.RANGE_OVERLAPS else f"; all values are {lower}"
@@ -165,6 +168,11 @@ def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
         return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
+    if isinstance(part.node, Residual) and part.node in pruning.located:
+        numbers = np.where(
+            pruning.located[part.node], _NUMBER[Reason.ROWS_KNOWN], _NUMBER[Reason.UNSUPPORTED_PREDICATE]
+        )
+        return PartReasons(part, numbers.astype(np.int8))
     if isinstance(part.node, TwoColumnTerm | Unknown | Residual):
         return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, pruning.count))
     bounds = None

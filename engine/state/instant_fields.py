@@ -245,6 +245,7 @@ _OPTIONS: dict[str, Field] = {
     # "duckdb": the minor version that computed the values of expressions
     "bloom": record({"fpp": probability, "duckdb": text}, optional=("duckdb",)),
     "secondary": record({"shard_bytes": _SHARD_BYTES, "types": _texts, "duckdb": text}, optional=("duckdb",)),
+    "ngram": record({"ignore_case": flag, "grams": integer(1, INT64_MAX)}),
 }
 _SOURCE = record(
     {

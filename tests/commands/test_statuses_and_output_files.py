@@ -200,7 +200,7 @@ def test_completion_knows_the_words(tmp_path: Path) -> None:
     pytest.importorskip("argcomplete", reason='argcomplete is not installed: pip install -e ".[completion]"')
     for line, words in (
         ("skipstone ver", ["verify"]),
-        ("skipstone index add lake id --kind ", ["stats", "bloom", "secondary"]),
+        ("skipstone index add lake id --kind ", ["stats", "bloom", "secondary", "ngram"]),
         ("skipstone scan lake --mode read", ["read_optimized"]),
     ):
         out = tmp_path / "words"

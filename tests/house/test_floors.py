@@ -92,7 +92,7 @@ SPARK_MODULES = (
     "parquet_reader",
     "scanning",
 )
-KINDS_OF_INDEX = ("stats", "bloom", "secondary")
+KINDS_OF_INDEX = ("stats", "bloom", "secondary", "ngram")
 NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter"), ("commands", "serve")}
 
 TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
