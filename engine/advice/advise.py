@@ -20,7 +20,8 @@ from ..indexes.derived import indexed_name, is_list_column
 from ..indexes.ngram.probe import grams_required
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Node, Residual, Term, columns_of, columns_read, residuals, terms_of, with_implied
-from ..predicates.required_texts import NOTHING, required_of
+from ..predicates.required_texts import required_of
+from ..predicates.texts import NOTHING
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text

@@ -20,6 +20,7 @@ the coverage (`state/coverage.py`): a file in no run is read.
     stats/       bounds and counts of columns, by file and by partition
     bloom/       filters: which files and row groups may contain a value
     secondary/   the rows that contain a value
+    ngram/       the blocks of rows in which a text may occur
 
 Shared: `kind.py` (the protocol), `columns.py` (where columns are in files, evidence about them), `column_reader.py`
 (reads them), `elements.py` (those of list columns), `derived.py` (elements and expressions in the place of columns),

@@ -12,6 +12,8 @@
                   `patterns.py`); the terms that result are in `bound.py`
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
                   of 8 x 8 and 8. Those of a term come from a column's `possible_values.py`
+    required_texts.py    the texts that a value contains where a part is TRUE; `regex_texts.py`: of a regular
+                  expression; `texts.py`: how they are joined
     rows.py       which rows match. The engine of a `Residual` tests its part (`residual.py`; `duckdb_engine.py` has
                   DuckDB's connection)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .required_texts import NOTHING, Required, Text, all_of, any_of
+from .texts import NOTHING, Required, Text, all_of, any_of
 
 _EXACT_MAX, _LENGTH_MAX, _REPEATS_MAX, _DEPTH_MAX, _MEMBERS_MAX = 16, 4096, 8, 50, 4
 _GROUP = re.compile(r"\(\?(?:P?<[A-Za-z_]\w*>|(?P<flags>[imsU]*(?:-[imsU]+)?)(?P<end>[:)]))", re.ASCII)

@@ -7,8 +7,7 @@ The converse is false: the rows are always tested by the part itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import PredicateError
@@ -17,50 +16,10 @@ from .bound import Residual, Term
 from .coerce import is_text
 from .duckdb_trees import NotUnderstoodError, Parsed, constant_of, parsed
 from .patterns import parse_pattern
+from .regex_texts import texts_of_regex
+from .texts import NOTHING, Required, Text, all_of, any_of
 
 _MEMBERS_MAX = 64  # of a list; more exclude little
-
-
-@dataclass(frozen=True)
-class Text:
-    """The value contains the text. With `any_case`, one of the two is compared in another case: an ASCII letter of the
-    text is that letter in either case in the value, or one of the three other characters that DuckDB and RE2 take for
-    it (U+0130, U+017F, U+212A). Nothing is known of how other letters match."""
-
-    text: str
-    any_case: bool = False
-
-
-@dataclass(frozen=True)
-class AllOf:
-    """The value meets each of the parts."""
-
-    parts: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class AnyOf:
-    """The value meets one of the parts at least."""
-
-    parts: tuple[Any, ...]
-
-
-Required = Text | AllOf | AnyOf
-NOTHING = AllOf(())  # is required: every value meets it
-
-
-def all_of(parts: Iterable[Any]) -> Any:
-    """All of some parts, without those that every value meets."""
-    kept = tuple(dict.fromkeys(part for part in parts if part not in (NOTHING, Text(""), Text("", True))))
-    return kept[0] if len(kept) == 1 else AllOf(kept)
-
-
-def any_of(parts: Iterable[Any]) -> Any:
-    """Any of some parts; nothing if every value meets one of them."""
-    kept = tuple(dict.fromkeys(all_of([part]) for part in parts))
-    if NOTHING in kept:
-        return NOTHING
-    return kept[0] if len(kept) == 1 else AnyOf(kept)
 
 
 def required_of(part: Node, column: str) -> Required | None:
@@ -135,8 +94,6 @@ def _like(texts: list[str], any_case: bool) -> Required:
 
 
 def _regex(texts: list[str], any_case: bool) -> Required:
-    from .regex_texts import texts_of_regex
-
     options = "".join(texts[1:])
     if set(options) - set("cilmnps"):
         raise NotUnderstoodError

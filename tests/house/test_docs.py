@@ -270,7 +270,7 @@ def test_indexes(tmp_path: Path) -> None:
     pq.write_table(FLIGHTS, tmp_path / "0.parquet")
     table = ss.create(tmp_path)
     _run(_blocks("docs/indexes.md", 1), "docs/indexes.md", {"table": table})
-    assert sorted(table.indexes().column("kind").to_pylist()) == ["bloom", "secondary", "stats"]
+    assert sorted(table.indexes().column("kind").to_pylist()) == ["bloom", "ngram", "secondary", "stats"]
 
 
 def test_object_stores(s3_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

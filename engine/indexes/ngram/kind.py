@@ -12,7 +12,8 @@ from ....errors import InvalidArgumentError
 from ...parquet.leaves import leaf_type
 from ...predicates import And, Node, Or, Residual, Term
 from ...predicates.coerce import is_text
-from ...predicates.required_texts import NOTHING, required_of
+from ...predicates.required_texts import required_of
+from ...predicates.texts import NOTHING
 from ...state import IndexState, Instant, Run
 from ...state.runs import DAMAGE, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
