@@ -14,8 +14,8 @@ _KINDS = (
     "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files; ngram: texts."
 )
 _NEW_COLUMNS = (
-    "bloom, ngram: an index each; secondary: together one key; stats: one index. A list column: its elements. Any other "
-    "text is an expression, as in 'lower(email)'."
+    "bloom, ngram: an index each; secondary: together one key; stats: one index. A list column: its elements. Any "
+    "other text is an expression, as in 'lower(email)'."
 )
 _FPP = "Of a filter: how often a row group without the value is read. Default: 0.001."
 IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]

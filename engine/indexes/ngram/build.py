@@ -150,7 +150,7 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
     ids = files.column("file_id").to_pylist()
     left_out: list[int] = []
     reached = 0
-    with EntrySorter() as sorter, closing(_built_files(handle, index, column, files)) as results:
+    with EntrySorter() as sorter, closing(_built_files(handle, index, files)) as results:
         for ordinal, (file_id, built) in enumerate(results):
             if isinstance(built, Exception):
                 left_out.append(file_id)
@@ -166,11 +166,9 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
     return BuildResult(runs, left_out, ids[reached:])
 
 
-def _built_files(
-    handle: Handle, index: IndexState, column: str, files: pa.Table
-) -> Generator[tuple[int, EntryBatch | Exception]]:
+def _built_files(handle: Handle, index: IndexState, files: pa.Table) -> Generator[tuple[int, EntryBatch | Exception]]:
     """Each file's entries, in order, a bounded number of files ahead."""
-    reader = ColumnReader.of(handle.storage, handle.instant, [column])
+    reader = ColumnReader.of(handle.storage, handle.instant, index)
     rows = files.select(["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
 
     def read(row: dict[str, Any]) -> EntryBatch | Exception:
