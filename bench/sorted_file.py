@@ -1,10 +1,9 @@
-"""The sorted-block file against LMDB and Parquet: size, opening and one key, a prefix, many keys, appending.
+"""The sorted-block file against LMDB and Parquet: opening and one key, many keys, a prefix, appending; half a minute.
 
-Columns: file names of RFC-15's shapes (a name and a size), and entries of five typed columns
-(support/sorted_file_data.py). SKIPSTONE_BENCH_COLUMNS=M,1 names them: a shape, or millions of typed entries.
+Entries: names of 283,675 files (support/listing_data.py), of 105 bytes or so, and a size.
 
     ours     default settings; merges by `merge_runs`
-    LMDB     one mapped file without locks, values as pickled tuples; appends in one transaction
+    LMDB     one mapped file without locks; appends in one transaction
     Parquet  zstd, keys as delta byte arrays, row groups of 16,384 rows; appends by writing a file again
 """
 
@@ -12,13 +11,14 @@ from __future__ import annotations
 
 import bisect
 import os
-import pickle
 import shutil
+import struct
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -27,36 +27,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 
-from bench.support.data import CACHE
 from bench.support.harness import RESULTS, Bench
-from bench.support.listing_data import SHAPES, Shape
-from bench.support.sorted_file_data import Column, names, typed
+from bench.support.listing_data import KEY, Files, M, Shape
 
-COLUMNS = "M,1"
 ROUNDS, MANY = 7, 1_000
 _APPENDED_SHARE = 100
 _ROW_GROUP_ROWS = 16_384
 _MAP_BYTES = 1 << 36
-
-
-class Store(Protocol):
-    """One format: how a file is written, appended to and read."""
-
-    @staticmethod
-    def write(path: Path, keys: pa.ChunkedArray, values: pa.Table) -> None: ...
-
-    @staticmethod
-    def append(path: Path, keys: pa.ChunkedArray, values: pa.Table, output: Path) -> None: ...
-
-    def __init__(self, path: Path): ...
-
-    def get(self, key: bytes) -> dict[str, Any]: ...
-
-    def get_many(self, keys: list[bytes]) -> pa.Table: ...
-
-    def scan(self, prefix: bytes) -> pa.Table: ...
-
-    def close(self) -> None: ...
 
 
 class Ours:
@@ -91,40 +68,28 @@ class LMDB:
     def __init__(self, path: Path):
         self._env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, readahead=False)
         self._read = self._env.begin()
-        self._schema = pa.ipc.read_schema(pa.py_buffer(self._read.get(b"\xff" * 64)))
 
     @staticmethod
     def write(path: Path, keys: pa.ChunkedArray, values: pa.Table) -> None:
         with lmdb.open(str(path), subdir=False, map_size=_MAP_BYTES, writemap=True, map_async=True) as env:
-            with env.begin(write=True) as write:
-                LMDB._put(write, keys, values)
-                write.put(b"\xff" * 64, values.schema.serialize().to_pybytes())
+            with env.begin(write=True) as write, write.cursor() as cursor:
+                sizes = (struct.pack("<q", size) for size in values.column("size").to_pylist())
+                cursor.putmulti(zip(keys.to_pylist(), sizes, strict=True))
             env.sync(True)
             used_bytes = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
         os.truncate(path, used_bytes)  # a map that was written is as long as it may grow
 
     @staticmethod
-    def _put(write: Any, keys: pa.ChunkedArray, values: pa.Table) -> None:
-        plain = [pc.cast(c, pa.int64()) if pa.types.is_timestamp(c.type) else c for c in values.columns]
-        rows = zip(*(column.to_pylist() for column in plain), strict=True)
-        with write.cursor() as cursor:
-            cursor.putmulti(zip(keys.to_pylist(), map(pickle.dumps, rows), strict=True))
-
-    @staticmethod
     def append(path: Path, keys: pa.ChunkedArray, values: pa.Table, output: Path) -> None:
         shutil.copyfile(path, output)
-        with lmdb.open(str(output), subdir=False, map_size=_MAP_BYTES, writemap=True, map_async=True) as env:
-            with env.begin(write=True) as write:
-                LMDB._put(write, keys, values)
-            env.sync(True)
+        LMDB.write(output, keys, values)
 
-    def _table(self, keys: Sequence[bytes], rows: Sequence[bytes]) -> pa.Table:
-        columns = zip(*map(pickle.loads, rows), strict=True)
-        arrays = [pa.array(list(c), field.type) for c, field in zip(columns, self._schema, strict=True)]
-        return pa.Table.from_arrays([pa.array(keys, pa.binary()), *arrays], ["key", *self._schema.names])
+    @staticmethod
+    def _table(keys: Sequence[bytes], sizes: Sequence[bytes]) -> pa.Table:
+        return pa.table({"key": pa.array(keys, pa.binary()), "size": [struct.unpack("<q", size)[0] for size in sizes]})
 
     def get(self, key: bytes) -> dict[str, Any]:
-        return self._table([key], [self._read.get(key, b"")]).drop_columns(["key"]).to_pylist()[0]
+        return {"size": struct.unpack("<q", self._read.get(key, b""))[0]}
 
     def get_many(self, keys: list[bytes]) -> pa.Table:
         with self._read.cursor() as cursor:
@@ -134,15 +99,8 @@ class LMDB:
     def scan(self, prefix: bytes) -> pa.Table:
         with self._read.cursor() as cursor:
             cursor.set_range(prefix)
-            pairs = list(self._while(cursor, prefix))
-        return self._table([key for key, _ in pairs], [row for _, row in pairs])
-
-    @staticmethod
-    def _while(cursor: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for key, row in cursor:
-            if not key.startswith(prefix):
-                return
-            yield key, row
+            pairs = list(takewhile(lambda pair: pair[0].startswith(prefix), cursor))
+        return self._table([key for key, _ in pairs], [size for _, size in pairs])
 
     def close(self) -> None:
         self._read.abort()
@@ -161,7 +119,7 @@ class Parquet:
             values.add_column(0, "key", keys),
             path,
             compression="zstd",
-            use_dictionary=["city"],
+            use_dictionary=False,
             column_encoding={"key": "DELTA_BYTE_ARRAY"},
             row_group_size=_ROW_GROUP_ROWS,
         )
@@ -193,15 +151,15 @@ class Parquet:
         self._file.close()
 
 
-STORES: dict[str, type[Store]] = {"skipstone": Ours, "LMDB": LMDB, "Parquet": Parquet}
+STORES: dict[str, type] = {"skipstone": Ours, "LMDB": LMDB, "Parquet": Parquet}
 
 
 def main() -> None:
-    run(os.environ.get("SKIPSTONE_BENCH_COLUMNS", COLUMNS).split(","))
+    run(M)
 
 
-def run(columns: Sequence[str | Shape], rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
-    """The whole benchmark: a shape, or its letter, or millions of typed entries. Returns the report."""
+def run(shape: Shape, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
+    """The whole benchmark over the names of one list of files. Returns the report."""
     bench = Bench(
         "sorted_file",
         "The sorted-block file, LMDB and Parquet",
@@ -209,49 +167,45 @@ def run(columns: Sequence[str | Shape], rounds: int = ROUNDS, cache: Path = CACH
         libraries=["lmdb"],
         results=results,
     )
-    sizes = ["## Size", "", f"| MB | {' | '.join(STORES)} |", f"| --- |{' ---: |' * len(STORES)}"]
-    for name in columns:
-        column = _column(name, cache)
-        with tempfile.TemporaryDirectory() as folder:
-            paths = {store: Path(folder) / store for store in STORES}
-            for store, kind in STORES.items():
-                kind.write(paths[store], column.keys, column.values)
-            cells = (f"{path.stat().st_size / 1e6:.1f}" for path in paths.values())
-            sizes.append(f"| {column.name}, {len(column):,} entries | {' | '.join(cells)} |")
-            _add_cases(bench, column, paths)
-            bench.run(rounds)
+    files = Files(shape)
+    names = files.paths.cast(pa.binary())
+    order = pc.sort_indices(names)
+    keys, values = pa.chunked_array([names.take(order)]), pa.table({"size": pa.array(files.sizes_bytes).take(order)})
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {store: Path(folder) / store for store in STORES}
+        for store, kind in STORES.items():
+            kind.write(paths[store], keys, values)
+        cells = (f"{path.stat().st_size / 1e6:.1f}" for path in paths.values())
+        sizes = ["## Size", "", f"| MB | {' | '.join(STORES)} |", f"| --- |{' ---: |' * len(STORES)}"]
+        sizes.append(f"| {shape.name}, {len(keys):,} entries | {' | '.join(cells)} |")
+        _add_cases(bench, shape, keys, values, paths)
+        bench.run(rounds)
     return bench.report(sizes)
 
 
-def _column(name: str | Shape, cache: Path) -> Column:
-    if isinstance(name, Shape) or name in SHAPES:
-        return names(name if isinstance(name, Shape) else SHAPES[name], cache)
-    return typed(round(float(name) * 1e6), cache)
-
-
-def _add_cases(bench: Bench, column: Column, paths: dict[str, Path]) -> None:
-    keys = column.sample(min(MANY, len(column)), np.random.default_rng(5))
-    prefix = column.partitions[len(column.partitions) // 2]
-    count = max(1, len(column) // _APPENDED_SHARE)
-    added = pa.chunked_array([pc.binary_join_element_wise(pa.scalar(b"~"), column.keys[:count].combine_chunks(), b"")])
-    tasks: dict[str, Callable[[Store], Any]] = {
-        "open, and get a key": lambda opened: opened.get(keys[0]),
-        f"open, and get {len(keys):,} keys": lambda opened: opened.get_many(keys),
+def _add_cases(bench: Bench, shape: Shape, keys: pa.ChunkedArray, values: pa.Table, paths: dict[str, Path]) -> None:
+    wanted = keys.take(np.random.default_rng(5).permutation(len(keys))[:MANY]).to_pylist()
+    prefix = wanted[0][: len(KEY) + len("=2015-01-01/")]
+    count = max(1, len(keys) // _APPENDED_SHARE)
+    added = pa.chunked_array([pc.binary_join_element_wise(pa.scalar(b"~"), keys[:count].combine_chunks(), b"")])
+    tasks: dict[str, Callable[[Any], Any]] = {
+        "open, and get a key": lambda opened: opened.get(wanted[0]),
+        f"open, and get {len(wanted):,} keys": lambda opened: opened.get_many(wanted),
         "open, and scan a prefix": lambda opened: opened.scan(prefix),
     }
     for task, ask in tasks.items():
         for store, kind in STORES.items():
             fn = partial(_asked, kind, paths[store], ask)
-            bench.case(f"{column.name}: {task}", store, fn, kind="us" if kind is Ours else "peer")
+            bench.case(f"{shape.name}: {task}", store, fn, kind="us" if kind is Ours else "peer")
     for store, kind in STORES.items():
         output = paths[store].with_name(f"{store}-appended")
-        append = partial(kind.append, paths[store], added, column.values[:count], output)
+        append = partial(kind.append, paths[store], added, values[:count], output)
         fn = partial(_appended, append, kind, output, added[0].as_py())
-        row = f"{column.name}: append {count:,} entries"
+        row = f"{shape.name}: append {count:,} entries"
         bench.case(row, store, fn, kind="us" if kind is Ours else "peer")
 
 
-def _asked(kind: type[Store], path: Path, ask: Callable[[Store], Any]) -> Any:
+def _asked(kind: type, path: Path, ask: Callable[[Any], Any]) -> Any:
     opened = kind(path)
     try:
         return ask(opened)
@@ -259,7 +213,7 @@ def _asked(kind: type[Store], path: Path, ask: Callable[[Store], Any]) -> Any:
         opened.close()
 
 
-def _appended(append: Callable[[], None], kind: type[Store], output: Path, key: bytes) -> Any:
+def _appended(append: Callable[[], None], kind: type, output: Path, key: bytes) -> Any:
     output.unlink(missing_ok=True)
     append()
     return _asked(kind, output, lambda opened: opened.get(key))

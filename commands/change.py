@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
 
@@ -30,13 +31,7 @@ def delete(
 ) -> None:
     """Delete rows: files that contain some are written again without them. Asks first."""
     with opened(path, index_path) as table:
-        change = table.delete(where, dry_run=True)
-        if _is_confirmed(change, dry_run, yes, as_json):
-            change = table.delete(where, key=key)
-            dry_run = False
-        else:
-            dry_run = True
-    _show(change, dry_run, as_json)
+        _change(partial(table.delete, where), dry_run, key, yes, as_json)
 
 
 def upsert(
@@ -61,20 +56,21 @@ def upsert(
     except (OSError, ValueError) as error:  # pyarrow's errors are among them
         raise InvalidArgumentError(f"{rows}: cannot be read as Parquet: {error}") from None
     with opened(path, index_path) as table:
-        upsert_rows = partial(
+        verb = partial(
             table.upsert,
             source,
             split(on) or [],
             when_matched=None if when_matched == "nothing" else when_matched,
             when_not_matched=None if when_not_matched == "nothing" else when_not_matched,
         )
-        change = upsert_rows(dry_run=True)
-        if _is_confirmed(change, dry_run, yes, as_json):
-            change = upsert_rows(key=key)
-            dry_run = False
-        else:
-            dry_run = True
-    _show(change, dry_run, as_json)
+        _change(verb, dry_run, key, yes, as_json)
+
+
+def _change(verb: Callable[..., Change], dry_run: bool, key: str | None, yes: bool, as_json: bool) -> None:
+    """Shows what a verb would do, and does it if that is confirmed."""
+    foreseen = verb(dry_run=True)
+    is_confirmed = _is_confirmed(foreseen, dry_run, yes, as_json)
+    _show(verb(key=key) if is_confirmed else foreseen, not is_confirmed, as_json)
 
 
 def _is_confirmed(change: Change, dry_run: bool, yes: bool, as_json: bool) -> bool:

@@ -424,8 +424,7 @@ class Table:
     def _check_writes(self, key: object) -> None:
         self.handle.check_latest()
         self.handle.check_owns_files()
-        if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
-            raise InvalidArgumentError(f"key= is a text, not {key!r}")
+        _check_key(key)
 
     def alter(
         self,
@@ -764,6 +763,9 @@ class Table:
         keeps every index. Rows that others append meanwhile stay. The old files stay on storage for older versions;
         other readers of the directory see them until `clean(delete_data=True)`.
 
+        A table that follows a Delta or Iceberg log is changed through deltalake or pyiceberg: any other commit to it
+        meanwhile is a conflict, and the indexes follow after the commit. Iceberg tables are opened by their catalog.
+
         Args:
             where: as for `scan`; "true" for every row. All of it must be understood.
             params: as for `scan`.
@@ -775,12 +777,12 @@ class Table:
             CommitConflictError: another writer replaced or removed one of the files meanwhile.
             PredicateError: `where` cannot be read, or a part of it cannot be tested on rows.
             NotReadableError: a file belongs to a file group, or was overwritten since it was indexed.
-            InvalidArgumentError: the files belong to a Delta, Iceberg or Hudi log, or the handle is pinned.
+            InvalidArgumentError: the handle is pinned, or the files belong to a log to which Skipstone cannot commit.
+            StorageError: the library of a log did not confirm the commit.
         """
-        from .rows_by_key.verbs import Options, check_own_files, delete
+        from .rows_by_key.verbs import Options, delete
 
-        check_own_files(self.handle)
-        self._check_writes(key)
+        _check_key(key)
         check_flags(dry_run=dry_run)
         return delete(self.handle, where, params, Options(key, dry_run, _reported(progress)))
 
@@ -806,10 +808,9 @@ class Table:
         Raises as `delete`; PredicateError for an expression that is not one value of each row, SchemaError for a
         column that is not there and for values that do not fit.
         """
-        from .rows_by_key.verbs import Options, check_own_files, update
+        from .rows_by_key.verbs import Options, update
 
-        check_own_files(self.handle)
-        self._check_writes(key)
+        _check_key(key)
         check_flags(dry_run=dry_run)
         return update(self.handle, values, where, params, Options(key, dry_run, _reported(progress)))
 
@@ -846,13 +847,17 @@ class Table:
         not have and for values that do not fit. CommitConflictError, too, if rows are inserted and another writer
         changed a partition that may have their keys.
         """
-        from .rows_by_key.verbs import Options, check_own_files, upsert
+        from .rows_by_key.verbs import Options, upsert
 
-        check_own_files(self.handle)
-        self._check_writes(key)
+        _check_key(key)
         check_flags(dry_run=dry_run)
         options = Options(key, dry_run, _reported(progress))
         return upsert(self.handle, rows, on, when_matched, when_not_matched, options)
+
+
+def _check_key(key: object) -> None:
+    if key is not None and (not isinstance(key, str) or any("\ud800" <= c <= "\udfff" for c in key)):
+        raise InvalidArgumentError(f"key= is a text, not {key!r}")
 
 
 def _reported(progress: Progress | bool | None) -> Progress | None:

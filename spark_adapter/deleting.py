@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..engine.rows_by_key.edits import DeleteMatches
-from ..engine.rows_by_key.rewrite import Written, rewrite, with_codec_of
+from ..engine.rows_by_key.rewrite import OwnWriter, Written, rewrite, with_codec_of
 from ..errors import InvalidArgumentError
 from .jobs import PARTS_PER_CORE, described, map_parts
 from .rewriting import RowChanges, rewritable
@@ -66,11 +66,10 @@ def delete(
         if not tasks:
             return RowChanges(table.version)
         files = rewritable(table, plan, tasks)
-        deleted = {task.path: task.row_count for task in tasks if task.all_match and task.is_exact}
-        files = [file for file in files if file.task.path not in deleted]
         slices = split_evenly([file.task.size_bytes + OPEN_BYTES for file in files], PARTS_PER_CORE * slots(spark))
         with table.transaction() as tx:
             spec = with_codec_of(tx.task_spec(), plan.planning.storage, tasks)
+            edit, context = DeleteMatches(plan.bound), plan.planning.context
             written: list[Written] = []
 
             def take(part: Written) -> None:
@@ -79,14 +78,13 @@ def delete(
 
             map_parts(
                 spark,
-                partial(rewrite, edit=DeleteMatches(plan.bound), context=plan.planning.context, spec=spec),
+                partial(rewrite, edit=edit, context=context, open_writer=partial(OwnWriter, spec)),
                 [files[part] for part in slices],
                 step="files, parts",
                 progress=report,
                 on_result=take,
             )
-            for part in written:
-                deleted |= part.changed
+            deleted = {path: count for part in written for path, count in part.changed.items()}
             tx.remove(list(deleted))
         added = sum(result.files.num_rows for part in written for result in part.results)
         return RowChanges(table.version, deleted=sum(deleted.values()), files_rewritten=len(deleted), files_added=added)

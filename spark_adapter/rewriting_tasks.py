@@ -14,7 +14,7 @@ from ..base.arrays import to_numpy
 from ..base.caching import cached_property
 from ..engine.parquet.leaves import leaf_types
 from ..engine.rows_by_key.edits import Edited, replaced
-from ..engine.rows_by_key.rewrite import OldFile, Written, rewrite_file
+from ..engine.rows_by_key.rewrite import OldFile, OwnWriter, Written, rewrite_file
 from ..engine.scan.file_tasks import ReadContext
 from ..engine.scan.keys import encoded_keys
 from ..engine.storage import Counted, open_storage
@@ -144,7 +144,7 @@ class MergeRows:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         data = Counted(open_storage(self.context.location, self.context.storage_options))
         changed: dict[str, int] = {}
-        with TaskWriter(self.spec) as writer:
+        with OwnWriter(self.spec) as writer:
             for number, source in _by_file(batches):
                 file, edit = self.files[number], _ReplaceKeys(self.keys, source, self.updated)
                 changed[file.task.path] = rewrite_file(file, edit, self.context, data, writer)

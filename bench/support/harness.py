@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -155,6 +156,18 @@ class Bench:
             raise ValueError(f"row {row!r}: all others are compared with us, so we take part in every round")
         self._cases.append(_Case(row, contender, fn, setup, note, kind, every))
 
+    def measured(
+        self,
+        row: str,
+        contender: str,
+        samples_s: list[float],
+        *,
+        kind: Literal["us", "peer", "floor"] = "peer",
+        note: str | None = None,
+    ) -> None:
+        """Add a contender that was timed elsewhere; without samples it did not finish. The caller compares answers."""
+        self._cases.append(_Case(row, contender, lambda: None, None, note, kind, samples_s=samples_s))
+
     def run(self, rounds: int = 5, *, apart: bool = False) -> None:
         """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times. Rows that a run
         before has timed stay as they are. `apart`: each contender is called in a process of its own, which is this
@@ -274,6 +287,12 @@ def _time(cases: list[_Case], rounds: int) -> None:
     for case in cases:
         case.ask("let_go")
         case.let_go()
+
+
+def next_of(values: Sequence[Any]) -> Callable[[], Any]:
+    """A setup that hands over one value after the other, and begins again."""
+    cycle = itertools.cycle(values)
+    return lambda: next(cycle)
 
 
 def machine_line(libraries: Sequence[str] = ()) -> str:

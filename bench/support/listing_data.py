@@ -1,13 +1,12 @@
-"""Lists of files of RFC-15's three shapes, for the listing benchmark: made once and kept in .cache/bench/.
+"""A list of files that need not exist, for the listing benchmark: made once and kept in .cache/bench/.
 
 Names are Hudi's, about 110 bytes a path: a date partition, then file id (a uuid), write token and instant of the write:
 
     ingestion_datestr=2019-01-07/0c4d...-0_17-204-91874_20190107031512042.parquet
 
 Files stand in the order in which they were written. A commit writes up to 500 of a partition and closes each at 500,000
-rows, but for its last; sizes spread over 16 MiB around 120 MB. No file of data exists. One list serves all contenders,
-in the form that each reads: our index, a Delta log with its checkpoint, an Iceberg table, a Parquet file of the list,
-and a real tree of empty files to be listed.
+rows, but for its last; sizes spread over 16 MiB around 120 MB. One list serves all contenders, in the form that each
+reads: our index, a Delta log with its checkpoint, a Parquet file of the list, and a tree of empty files.
 """
 
 from __future__ import annotations
@@ -34,28 +33,23 @@ COMMIT_FILES_MAX = 500
 ROWS_A_FILE = 500_000
 SIZE_BYTES = 120_000_000
 SIZE_SPREAD_BYTES = 1 << 24
-DELTA_COMMIT_FILES = 500_000
-ICEBERG_APPEND_FILES = 25_000
 MANIFEST_ROW_GROUP_FILES = 1 << 17
 _FIRST_DAY = np.datetime64("2015-01-01")
 _SEED = 20_201_015
-_LAYOUT = 1  # raised where this file writes something else for the same arguments
+_LAYOUT = 2  # raised where this file writes something else for the same arguments
 
 
 @dataclass(frozen=True)
 class Shape:
-    """So many files in so many partitions; RFC-15's have a letter."""
+    """So many files in so many partitions."""
 
     name: str
     files: int
     partitions: int
 
 
-SHAPES = {
-    "C": Shape("C", 1_050, 719),
-    "M": Shape("M", 283_675, 3_617),
-    "E": Shape("E", 2_275_402, 497),
-}
+M = Shape("M", 283_675, 3_617)
+"""The middle one of RFC-15's tables."""
 
 
 class Files:
@@ -114,73 +108,44 @@ def _texts(values: np.ndarray) -> pa.Array:
 # -- each contender's own form ---------------------------------------------------------------------------------------
 
 
-def ours(files: Files, cache: Path = CACHE, *, indexed: bool = False) -> CachedFolder:
-    """A table of those files; `indexed`, it keeps a filter and a secondary index on `id`, which say nothing of them."""
+def ours(files: Files, cache: Path = CACHE) -> CachedFolder:
+    """A table of those files."""
 
     def make(folder: Path) -> None:
-        make_ours(folder / "table", files.table(), indexed=indexed)
+        ss.create(folder / "table", schema=SCHEMA, partitioning=[KEY], files=files.table()).close()
 
-    return _cached(files.shape, "ours-indexed" if indexed else "ours", make, cache, code_fingerprint())
-
-
-def make_ours(folder: Path, files: pa.Table, *, indexed: bool = False) -> None:
-    """An index from a list of files."""
-    if not indexed:
-        ss.create(folder, schema=SCHEMA, partitioning=[KEY], files=files).close()
-        return
-    with ss.create(folder, schema=SCHEMA, partitioning=[KEY]) as table:
-        table.create_index("id", kind="bloom")
-        table.create_index("id", kind="secondary")
-        with table.transaction() as tx:
-            tx.add_files(files)
+    return _cached(files.shape, "ours", make, cache, code_fingerprint())
 
 
 def manifest(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """`manifest.parquet`, zstd: partition, path, size_bytes, row_count."""
-    return _cached(files.shape, "manifest", lambda f: write_manifest(f / "manifest.parquet", files.table()), cache)
+    """`manifest.parquet`, zstd: partition, path, size_bytes, row_count; paths as delta byte arrays, the smallest form
+    found."""
 
+    def make(folder: Path) -> None:
+        texts = files.partitions.take(pa.array(files.partition))
+        pq.write_table(
+            files.table().add_column(0, "partition", texts),
+            folder / "manifest.parquet",
+            row_group_size=MANIFEST_ROW_GROUP_FILES,
+            compression="zstd",
+            use_dictionary=["partition"],
+            column_encoding={"path": "DELTA_BYTE_ARRAY"},
+        )
 
-def write_manifest(target: Path, files: pa.Table) -> None:
-    """A list of files as one Parquet file, in its order; paths as delta byte arrays, the smallest form found."""
-    texts = pc.utf8_slice_codeunits(files.column("path"), 0, len(KEY) + 11)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(
-        files.add_column(0, "partition", texts),
-        target,
-        row_group_size=MANIFEST_ROW_GROUP_FILES,
-        compression="zstd",
-        use_dictionary=["partition"],
-        column_encoding={"path": "DELTA_BYTE_ARRAY"},
-    )
-
-
-def duck_manifest(target: Path, files: pa.Table) -> None:
-    """The list as a Parquet file, by DuckDB."""
-    import duckdb
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with duckdb.connect() as connection:
-        connection.register("files", files)
-        connection.sql(f"COPY files TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+    return _cached(files.shape, "manifest", make, cache)
 
 
 def delta(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """A Delta log whose last version has a checkpoint, as deltalake itself writes one. The entries before it are
-    removed, as Delta does it with time."""
+    """A Delta log whose version has a checkpoint, as deltalake itself writes one."""
 
     def make(folder: Path) -> None:
         from deltalake import DeltaTable
 
         log = folder / "table" / "_delta_log"
         log.mkdir(parents=True)
-        for version, start in enumerate(range(0, files.shape.files, DELTA_COMMIT_FILES)):
-            with open(log / f"{version:020d}.json", "w", encoding="utf-8") as file:
-                if version == 0:
-                    file.writelines(json.dumps(action) + "\n" for action in _delta_head())
-                file.write("\n".join(_delta_adds(files, start).to_pylist()) + "\n")
+        lines = [*map(json.dumps, _delta_head()), *_delta_adds(files).to_pylist()]
+        (log / f"{0:020d}.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
         DeltaTable(folder / "table").create_checkpoint()
-        for path in sorted(log.glob("*.json"))[:-1]:
-            path.unlink()
 
     return _cached(files.shape, "delta", make, cache)
 
@@ -201,72 +166,21 @@ def _delta_head() -> list[dict]:
     return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
 
 
-def _delta_adds(files: Files, start: int) -> pa.Array:
-    part = slice(start, start + DELTA_COMMIT_FILES)
-    day = pc.utf8_slice_codeunits(files.partitions, len(KEY) + 1).take(pa.array(files.partition[part]))
+def _delta_adds(files: Files) -> pa.Array:
+    day = pc.utf8_slice_codeunits(files.partitions, len(KEY) + 1).take(pa.array(files.partition))
     quoted = json.dumps('{"numRecords":#}').split("#")
     return pc.binary_join_element_wise(
         '{"add":{"path":"',
-        files.paths[part],
+        files.paths,
         f'","partitionValues":{{"{KEY}":"',
         day,
         '"},"size":',
-        _texts(files.sizes_bytes[part]),
+        _texts(files.sizes_bytes),
         f',"modificationTime":0,"dataChange":true,"stats":{quoted[0]}',
-        _texts(files.row_counts[part]),
+        _texts(files.row_counts),
         f"{quoted[1]}}}}}",
         "",
     )
-
-
-def iceberg(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """An Iceberg table in a catalog of its own; `metadata.txt` names its metadata file."""
-
-    def make(folder: Path) -> None:
-        from pyiceberg.catalog.sql import SqlCatalog
-        from pyiceberg.partitioning import PartitionField, PartitionSpec
-        from pyiceberg.schema import Schema
-        from pyiceberg.transforms import IdentityTransform
-        from pyiceberg.types import LongType, NestedField, StringType
-
-        catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder))
-        catalog.create_namespace("bench")
-        spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name=KEY))
-        fields = NestedField(1, "id", LongType()), NestedField(2, KEY, StringType())
-        table = catalog.create_table("bench.files", Schema(*fields), partition_spec=spec)
-        for start in range(0, files.shape.files, ICEBERG_APPEND_FILES):
-            with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
-                _append(append, files, table.location(), start)
-        (folder / "metadata.txt").write_text(table.metadata_location, encoding="utf-8")
-        catalog.engine.dispose()
-
-    return _cached(files.shape, "iceberg", make, cache)
-
-
-def _append(append: object, files: Files, location: str, start: int) -> None:
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
-    for number in range(start, min(start + ICEBERG_APPEND_FILES, files.shape.files)):
-        path = files.paths[number].as_py()
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"{location}/{path}",
-            file_format=FileFormat.PARQUET,
-            partition=Record(path.partition("/")[0].partition("=")[2]),
-            record_count=int(files.row_counts[number]),
-            file_size_in_bytes=int(files.sizes_bytes[number]),
-            column_sizes={},
-            value_counts={},
-            null_value_counts={},
-            nan_value_counts={},
-            lower_bounds={},
-            upper_bounds={},
-            split_offsets=[4],
-            sort_order_id=None,
-        )
-        file.spec_id = 0
-        append.append_data_file(file)  # type: ignore[attr-defined]
 
 
 def tree(files: Files, cache: Path = CACHE) -> CachedFolder:
@@ -282,10 +196,6 @@ def tree(files: Files, cache: Path = CACHE) -> CachedFolder:
     return _cached(files.shape, "tree", make, cache)
 
 
-def folder_of(shape: Shape, cache: Path) -> Path:
-    """Where all forms of a shape are kept."""
-    return cache / f"listing-{shape.name}-{shape.files}-{shape.partitions}-v{_LAYOUT}"
-
-
 def _cached(shape: Shape, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> CachedFolder:
-    return cached_folder(folder_of(shape, cache) / mark, make, fingerprint)
+    folder = cache / f"listing-{shape.name}-{shape.files}-{shape.partitions}-v{_LAYOUT}"
+    return cached_folder(folder / mark, make, fingerprint)

@@ -1,8 +1,8 @@
 """Statistics of files that need not exist, for the planning benchmark: made once and kept in .cache/bench/.
 
 One set of statistics serves all contenders, in the form that each reads: our own index (`tx.add_files` with
-statistics), a Delta log with its checkpoint, an Iceberg table, a Parquet file of statistics for DuckDB, arrays in
-memory for numpy. The first n files are the same whatever the number of files.
+statistics), a Delta log with its checkpoint, a Parquet file of statistics for DuckDB, arrays in memory for numpy. The
+first n files are the same whatever the number of files.
 
     clustered   int64: each file holds a narrow range that follows the range of the file before it
     random      int64: each file's [min, max] spans up to 11% of the domain, so a point meets 5.6% of the files
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import skipstone as ss
 
 from bench.support.cached_folder import CachedFolder, cached_folder, code_fingerprint
-from bench.support.data import CACHE, random_uuids
+from bench.support.data import CACHE
 
 COLUMNS = {"clustered": pa.int64(), "random": pa.int64(), "name": pa.string(), "seen": pa.timestamp("us")}
 ROWS_A_FILE = 100_000
@@ -35,9 +35,8 @@ SEEN_FROM_US = 1_577_836_800_000_000  # 2020-01-01
 SEEN_STEP_US = 60_000_000
 FILES_AT_ONCE = 250_000
 DELTA_COMMIT_FILES = 100_000
-ICEBERG_APPEND_FILES = 25_000
 _SEED = 20_190_927
-_LAYOUT = 1  # raised where this file writes something else for the same arguments
+_LAYOUT = 2  # raised where this file writes something else for the same arguments
 
 
 class Statistics:
@@ -48,16 +47,12 @@ class Statistics:
     lower, upper, null_counts     of each column: arrays [files] (numpy int64 where the column is int64, else Arrow)
     """
 
-    def __init__(self, files: int, columns: Sequence[str] = tuple(COLUMNS), names: str = "plain"):
-        if files < 1:
-            raise ValueError("there is at least one file")
-        if names not in ("plain", "uuid"):
-            raise ValueError(f"names are plain or uuid, not {names!r}")
-        self.files, self.columns, self.names = files, tuple(columns), names
+    def __init__(self, files: int, columns: Sequence[str] = tuple(COLUMNS)):
+        self.files, self.columns = files, tuple(columns)
         starts = np.arange(files + 1) * ROWS_A_FILE + _integers("rows", 0, ROWS_A_FILE // 5, files + 1)
         self.row_counts = np.diff(starts)
         self.sizes_bytes = self.row_counts * _integers("sizes", 80, 120, files)
-        self.paths = _paths(files, names)
+        self.paths = pc.binary_join_element_wise("part-", _digits(np.arange(files), 8), ".parquet", "")
         self.lower: dict[str, Any] = {}
         self.upper: dict[str, Any] = {}
         self.null_counts = {name: np.zeros(files, dtype=np.int64) for name in columns}
@@ -98,14 +93,6 @@ def _integers(stream: str, low: int, high: int, count: int) -> np.ndarray:
     return np.random.default_rng([_SEED, zlib.crc32(stream.encode())]).integers(low, high, count)
 
 
-def _paths(files: int, names: str) -> pa.StringArray:
-    numbers = _digits(np.arange(files), 8)
-    if names == "plain":
-        return pc.binary_join_element_wise("part-", numbers, ".parquet", "")
-    uuids = random_uuids(files, np.random.default_rng([_SEED, zlib.crc32(b"uuids")]))
-    return pc.binary_join_element_wise("part-", numbers, "-", uuids, "-c000.snappy.parquet", "")
-
-
 def _names(files: int, end: str) -> pa.StringArray:
     """`tenant-000123/host-07-3f2a...`: file 7 of tenant 123's 64."""
     numbers = np.arange(files)
@@ -124,41 +111,32 @@ def _digits(numbers: np.ndarray, width: int) -> pa.StringArray:
 # -- each contender's own form ---------------------------------------------------------------------------------------
 
 
-def ours(statistics: Statistics, columns: Sequence[str] | None = None, cache: Path = CACHE) -> CachedFolder:
-    """A table of those files; statistics of `columns` (default: all)."""
-    columns = statistics.columns if columns is None else tuple(columns)
+def ours(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
+    """A table of those files."""
 
     def make(folder: Path) -> None:
         schema = pa.schema([(name, COLUMNS[name]) for name in statistics.columns])
         table = ss.create(folder / "table", schema=schema, partitioning=None)
-        whole = pa.table(
-            {"path": statistics.paths, "size_bytes": statistics.sizes_bytes, "row_count": statistics.row_counts}
-        )
-        if columns:
-            whole = whole.append_column("stats", statistics.struct(columns))
+        columns = {"path": statistics.paths, "size_bytes": statistics.sizes_bytes, "row_count": statistics.row_counts}
+        whole = pa.table({**columns, "stats": statistics.struct(statistics.columns)})
         # One commit, so that the folder holds no run that a later commit replaced: 10 M files take 5.6 GB of memory.
         with table.transaction() as tx:
             for start in range(0, statistics.files, FILES_AT_ONCE):
                 tx.add_files(whole.slice(start, FILES_AT_ONCE))
 
-    mark = f"ours-{'-'.join(columns) or 'none'}"
-    return _cached(statistics, mark, make, cache, fingerprint=code_fingerprint())
+    return _cached(statistics, "ours", make, cache, fingerprint=code_fingerprint())
 
 
-def duckdb_statistics(statistics: Statistics, sort: str | None, cache: Path = CACHE) -> CachedFolder:
-    """`statistics.parquet`, zstd: of all columns in table order, or of one column sorted by its minimum."""
+def parquet(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
+    """`statistics.parquet`, zstd, by DuckDB: all columns in table order."""
 
     def make(folder: Path) -> None:
-        table = statistics.flat()
-        if sort is not None:
-            table = table.select(["path", f"{sort}_min", f"{sort}_max", f"{sort}_null_count", "row_count"])
-        order = "" if sort is None else f"ORDER BY {sort}_min"
         with duckdb.connect() as connection:
-            connection.register("statistics", table)
+            connection.register("statistics", statistics.flat())
             target = folder / "statistics.parquet"
-            connection.sql(f"COPY (FROM statistics {order}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+            connection.sql(f"COPY statistics TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
 
-    return _cached(statistics, f"duckdb-{sort or 'all'}", make, cache)
+    return _cached(statistics, "parquet", make, cache)
 
 
 def delta(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
@@ -222,65 +200,6 @@ def _json_values(values: np.ndarray | pa.Array) -> list:
     return values.tolist()
 
 
-def iceberg(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
-    """An Iceberg table in a catalog of its own; `metadata.txt` names its metadata file."""
-
-    def make(folder: Path) -> None:
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder))
-        catalog.create_namespace("bench")
-        schema = pa.schema([(name, COLUMNS[name]) for name in statistics.columns])
-        table = catalog.create_table("bench.files", schema)
-        for start in range(0, statistics.files, ICEBERG_APPEND_FILES):
-            stop = min(start + ICEBERG_APPEND_FILES, statistics.files)
-            with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
-                for file in _iceberg_files(statistics, table, start, stop):
-                    append.append_data_file(file)
-        (folder / "metadata.txt").write_text(table.metadata_location, encoding="utf-8")
-        catalog.engine.dispose()
-
-    return _cached(statistics, "iceberg", make, cache)
-
-
-def _iceberg_files(statistics: Statistics, table: Any, start: int, stop: int) -> list:
-    from pyiceberg.conversions import to_bytes
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
-    fields = {field.name: field for field in table.schema().fields}
-    bounds = {}
-    for name in statistics.columns:
-        kind = fields[name].field_type
-        for end, values in (("lower", statistics.lower[name]), ("upper", statistics.upper[name])):
-            plain = values[start:stop]
-            plain = plain.cast(pa.int64()).to_pylist() if name == "seen" else plain.tolist()
-            bounds[end, name] = [to_bytes(kind, value) for value in plain]
-    ids = [(name, fields[name].field_id) for name in statistics.columns]
-    files = []
-    for row in range(start, stop):
-        rows = int(statistics.row_counts[row])
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"{table.location()}/{statistics.paths[row]}",
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=rows,
-            file_size_in_bytes=int(statistics.sizes_bytes[row]),
-            column_sizes={number: rows * 8 for _, number in ids},
-            value_counts={number: rows for _, number in ids},
-            null_value_counts={number: int(statistics.null_counts[name][row]) for name, number in ids},
-            nan_value_counts={},
-            lower_bounds={number: bounds["lower", name][row - start] for name, number in ids},
-            upper_bounds={number: bounds["upper", name][row - start] for name, number in ids},
-            split_offsets=[4],
-            sort_order_id=None,
-        )
-        file.spec_id = 0
-        files.append(file)
-    return files
-
-
 # -- the cache -------------------------------------------------------------------------------------------------------
 
 
@@ -288,5 +207,5 @@ def _cached(
     statistics: Statistics, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = ""
 ) -> CachedFolder:
     columns = "-".join(statistics.columns)
-    folder = cache / f"planning-{statistics.files}-{statistics.names}-{columns}-v{_LAYOUT}" / mark
+    folder = cache / f"planning-{statistics.files}-{columns}-v{_LAYOUT}" / mark
     return cached_folder(folder, make, fingerprint)

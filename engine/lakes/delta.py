@@ -95,7 +95,7 @@ class DeltaSource:
         latest = log_version
         if self._mark(log_version) == _EXPIRED:
             with storage_errors(self._storage, "deltalake"):
-                latest = self._table(None).version()
+                latest = self.table(None).version()
         if not 0 <= log_version <= latest:
             raise NotATableError(f"{self._storage.uri}: its Delta log has no version {log_version}, up to {latest}")
         return str(log_version)
@@ -155,12 +155,13 @@ class DeltaSource:
 
     def _whole_state(self, version: int | None) -> LogState:
         with storage_errors(self._storage, "deltalake"):
-            table = self._table(version)
+            table = self.table(version)
             columns = _columns(table)
             live = Changes(self._live(table, columns), None)
             return self._state(table.version(), str(table.metadata().id), columns, live)
 
-    def _table(self, version: int | None) -> Any:
+    def table(self, version: int | None) -> Any:
+        """Return deltalake's table at a version, or the latest. Raises NotATableError if the version expired."""
         try:
             return _delta_table(self._storage, version, self._options)
         except SkipstoneError:

@@ -109,7 +109,7 @@ def _of_delta(table: Any, storage_options: Mapping[str, Any] | None) -> Location
 
 
 def _of_iceberg(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
-    from .iceberg_catalog import newest_metadata, our_options
+    from .iceberg_catalog import CatalogTable, our_options
     from .table_format import local_path
 
     path = local_path(str(table.location())).rstrip("/")
@@ -117,11 +117,7 @@ def _of_iceberg(table: Any, storage_options: Mapping[str, Any] | None) -> Locati
     options = storage_options
     if options is None and "://" in path:
         options = our_options(properties)
-    newest = newest_metadata(table)
-
-    def metadata() -> str:
-        return local_path(newest()).removeprefix(f"{path}/")
-
+    metadata = CatalogTable(table, path)
     return Location(path, ICEBERG, metadata, None, options, {**properties, **(storage_options or {})})
 
 

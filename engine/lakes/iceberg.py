@@ -30,14 +30,14 @@ from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
 from .column_naming import Columns
-from .iceberg_catalog import pyiceberg_options
+from .iceberg_catalog import CatalogTable, pyiceberg_options
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, static_table
 from .table_format import Changes, LogState, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestEntry, ManifestFile
-    from pyiceberg.table import StaticTable
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+    from pyiceberg.table import StaticTable, Table
 
 _FOLDER = "metadata"
 _SNAPSHOT = "#snapshot="  # in a position: separates a metadata file and an older snapshot in it
@@ -60,6 +60,19 @@ class IcebergSource:
     def location(self) -> str:
         is_inside = self._named is not None and self._named.startswith(f"{_FOLDER}/")
         return f"{self._storage.uri}/{self._named}" if is_inside else self._storage.uri
+
+    @property
+    def catalog_table(self) -> CatalogTable | None:
+        """The table in its catalog, which commits go through; None if the table was not opened through a catalog."""
+        is_in_catalog = isinstance(self._metadata, CatalogTable) and self._metadata.has_catalog
+        return self._metadata if is_in_catalog else None
+
+    def data_files(self, table: Table) -> dict[str, DataFile]:
+        """Return the live data files of a table object's current snapshot, by their paths in our manifest."""
+        with storage_errors(self._storage, "pyiceberg"):
+            manifests = _Manifests.of(table, None if (now := table.current_snapshot()) is None else now.snapshot_id)
+            entries = (entry for manifest in manifests.data.values() for entry in live_entries(table.io, manifest))
+            return {table_path(self._storage, e.data_file.file_path): e.data_file for e in entries}
 
     def state_at(self, position: str | None, since: RecordedState | None) -> LogState | None:
         position = position or self._latest()
@@ -281,7 +294,7 @@ class _Manifests:
     deletes: dict[str, ManifestFile]
 
     @classmethod
-    def of(cls, table: StaticTable, snapshot_id: int | None) -> _Manifests:
+    def of(cls, table: Table, snapshot_id: int | None) -> _Manifests:
         from pyiceberg.manifest import ManifestContent
 
         snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import InvalidArgumentError, NotATableError, SkipstoneError, StorageError
-from .table_format import missing_package
+from .table_format import local_path, missing_package
 
 # Options that mean the same to pyiceberg's file systems and to our storages.
 _PYICEBERG_NAMES = {
@@ -21,18 +21,30 @@ _PYICEBERG_NAMES = {
 }
 
 
-def newest_metadata(table: Any) -> Callable[[], str]:
-    """Return a function: its first call returns the metadata file of the table object, later calls ask the catalog."""
-    calls = 0
+class CatalogTable:
+    """A table that a user opened through its catalog. A call returns its newest metadata file, within the table."""
 
-    def metadata() -> str:
-        nonlocal calls
-        calls += 1
-        if calls == 1 or type(table.catalog).__name__ == "NoopCatalog":
-            return str(table.metadata_location)
-        return str(_from_catalog(lambda: table.catalog.load_table(table.name()), table.name()).metadata_location)
+    def __init__(self, table: Any, path: str):
+        """`table`: pyiceberg's. `path`: the table's directory."""
+        self._table, self._path = table, path
+        self._is_first = True
 
-    return metadata
+    def __call__(self) -> str:
+        """Return the metadata file of the table object at the first call, and what the catalog names at later ones."""
+        is_first, self._is_first = self._is_first, False
+        return self.metadata_of(self._table if is_first or not self.has_catalog else self.load())
+
+    @property
+    def has_catalog(self) -> bool:
+        return type(self._table.catalog).__name__ != "NoopCatalog"
+
+    def load(self) -> Any:
+        """Load the table again. Raises as `detect.locate`."""
+        return _from_catalog(lambda: self._table.catalog.load_table(self._table.name()), self._table.name())
+
+    def metadata_of(self, table: Any) -> str:
+        """Return the metadata file of one state of this table."""
+        return local_path(str(table.metadata_location)).removeprefix(f"{self._path}/")
 
 
 def load_table(name: Any, catalog: Any) -> Any:

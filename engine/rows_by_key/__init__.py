@@ -5,5 +5,7 @@ changed, and one commit exchanges the files. All other files stay as they are.
 
     edits      what happens to the rows of one file: rows go, get new values, or are replaced by rows of a source
     rewrite    writes files again with their rows edited; Spark's executors run it, too
+    exchange   the commit that exchanges files: ours, or that of the library of a log
+    iceberg    the commit to an Iceberg table, through pyiceberg
     verbs      delete, update and upsert in this process
 """

@@ -159,11 +159,13 @@ class KeyedRows:
 def replaced(rows: pa.Table, new: pa.Table, positions: np.ndarray, new_rows: np.ndarray) -> pa.Table:
     """The rows, with the values of `new[new_rows]` at `positions` (int64) in the columns that `new` has."""
     order = np.arange(rows.num_rows)
-    order[positions] = rows.num_rows + new_rows
+    order[positions] = rows.num_rows + np.arange(len(positions))
+    # Taken first: `take` of chunks may copy all of them, and the new rows are those of all files.
+    taken, places = new.take(from_numpy(new_rows)), from_numpy(order)
     for i, field in enumerate(rows.schema):
         if field.name in new.column_names:
-            both = pa.concat_tables([rows.select([i]), new.select([field.name])]).unify_dictionaries()
-            rows = rows.set_column(i, field, both.column(0).take(from_numpy(order)))
+            both = pa.concat_tables([rows.select([i]), taken.select([field.name])]).unify_dictionaries()
+            rows = rows.set_column(i, field, both.column(0).combine_chunks().take(places))
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from ..scan.rows import count_matches, read_matches
 from ..storage import Counted, open_storage
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
-from .edits import Edit
+from .edits import Edit, Edited
 
 if TYPE_CHECKING:
     from ..indexes.task_result import TaskResult
@@ -40,11 +40,11 @@ class OldFile:
 class Written:
     """What a task did.
 
-    results    of its writer
+    results    of its writer, which the commit accepts
     changed    path -> rows that were deleted or updated, of each file that is replaced or removed
     """
 
-    results: list[TaskResult]
+    results: list[Any]
     changed: dict[str, int]
 
 
@@ -103,25 +103,87 @@ def _counted(files: Sequence[OldFile], context: ReadContext, data: Counted) -> I
             yield file, 0 if groups.kept == [] else count_matches(file.task, groups, context, data)
 
 
+class FileWriter(Protocol):
+    """Writes new files. Used as a context manager, which removes them if its block raises.
+
+    result    what the commit accepts, after the block
+    """
+
+    @property
+    def result(self) -> list[Any]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None: ...
+
+    def rewrite(self, file: OldFile, edited: Edited, updated: Sequence[str]) -> None:
+        """Write rows of an old file again. `updated`: the columns of which `edited.changed` rows have new values."""
+        ...
+
+    def insert(self, rows: pa.Table) -> None:
+        """Write rows that no file contains, with some or all columns of the table."""
+        ...
+
+
+class OwnWriter:
+    """A `FileWriter` for a table whose files belong to it."""
+
+    def __init__(self, spec: TaskSpec):
+        self._task, self._partitioning = TaskWriter(spec), list(spec.partitioning)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._task.__exit__(kind, error, traceback)
+
+    @property
+    def result(self) -> list[TaskResult]:
+        return self._task.result
+
+    def rewrite(self, file: OldFile, edited: Edited, updated: Sequence[str]) -> None:
+        kept, names = edited.rows, [name for name in self._partitioning if name in updated]
+        moved = _moved(kept, edited.changed, file.task, names)
+        if len(moved):
+            self.insert(kept.take(from_numpy(moved)))
+            stays = np.ones(kept.num_rows, dtype=bool)
+            stays[moved] = False
+            kept = kept.filter(from_numpy(stays))
+        if kept.num_rows:
+            self._task.write_to(file.partition, kept.drop_columns(self._partitioning))
+
+    def insert(self, rows: pa.Table) -> None:
+        self._task.write(rows)
+
+
+def _moved(rows: pa.Table, changed: np.ndarray, task: FileTask, partitioning: Sequence[str]) -> np.ndarray:
+    """int64, ascending: the changed rows whose partition is no longer that of the file."""
+    is_moved = np.zeros(len(changed), dtype=bool)
+    for name in partitioning if len(changed) else ():
+        old = task.partition[name].as_py()
+        values = rows.column(name).take(from_numpy(changed)).to_pylist()
+        # NaN does not equal itself
+        is_moved |= [value != old and not (value != value and old != old) for value in values]
+    return changed[is_moved]
+
+
 def rewrite(
     files: Sequence[OldFile],
     edit: Edit,
     context: ReadContext,
-    spec: TaskSpec,
+    open_writer: Callable[[], FileWriter],
     on_file: Callable[[], None] = lambda: None,
 ) -> Written:
     """Writes the files again in which the edit changes rows. Files without such rows stay; a file whose rows all go is
     not read.
 
-    context    of the table's columns, and of the predicate of the rows that change
-    spec       of the transaction that takes the result
-    on_file    called after each file; what it raises ends the work
+    context        of the table's columns, and of the predicate of the rows that change
+    open_writer    returns the writer of the new files
+    on_file        called after each file; what it raises ends the work
 
     Raises CorruptionError if a file has other rows than its index says.
     """
     data = Counted(open_storage(context.location, context.storage_options))
     changed: dict[str, int] = {}
-    with TaskWriter(spec) as writer:
+    with open_writer() as writer:
         for file, count in _counted(files, context, data):
             if count:
                 changed[file.task.path] = count
@@ -131,22 +193,14 @@ def rewrite(
     return Written(writer.result, changed)
 
 
-def rewrite_file(file: OldFile, edit: Edit, context: ReadContext, data: Counted, writer: TaskWriter) -> int:
+def rewrite_file(file: OldFile, edit: Edit, context: ReadContext, data: Counted, writer: FileWriter) -> int:
     """Writes the rows of a file again, edited. Returns how many rows changed."""
-    partitioning, edited_count = list(writer.spec.partitioning), 0
+    count = 0
     for rows in rows_of(file, context, data):
         edited = edit.apply(rows)
-        edited_count += edited.count
-        moved = _moved(edited.rows, edited.changed, edit, file.task, partitioning)
-        kept = edited.rows
-        if len(moved):
-            writer.write(kept.take(from_numpy(moved)))
-            stays = np.ones(kept.num_rows, dtype=bool)
-            stays[moved] = False
-            kept = kept.filter(from_numpy(stays))
-        if kept.num_rows:
-            writer.write_to(file.partition, kept.drop_columns(partitioning))
-    return edited_count
+        count += edited.count
+        writer.rewrite(file, edited, edit.updated)
+    return count
 
 
 def _check_count(file: OldFile, count: int, edited_count: int) -> None:
@@ -172,15 +226,3 @@ def rows_of(file: OldFile, context: ReadContext, data: Counted) -> Iterator[pa.T
             path=task.path,
             check="rows",
         )
-
-
-def _moved(rows: pa.Table, changed: np.ndarray, edit: Edit, task: FileTask, partitioning: Sequence[str]) -> np.ndarray:
-    """int64, ascending: the changed rows whose partition is no longer that of the file."""
-    is_moved = np.zeros(len(changed), dtype=bool)
-    for name in partitioning:
-        if name in edit.updated and len(changed):
-            old = task.partition[name].as_py()
-            values = rows.column(name).take(from_numpy(changed)).to_pylist()
-            # NaN does not equal itself
-            is_moved |= [value != old and not (value != value and old != old) for value in values]
-    return changed[is_moved]

@@ -16,22 +16,20 @@ import pyarrow as pa
 
 from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError, SchemaError
-from ..commit.transaction import Transaction
 from ..parquet.leaves import leaf_types
 from ..scan.lookup import lookup
 from ..scan.planned_rows import tables
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
-from ..state.snapshot import Snapshot
 from ..storage.threads import Threads
-from ..tasks.writer import TaskWriter, fitted
+from ..tasks.writer import fitted
 from .edits import DeleteMatches, Edit, KeyedRows, ReplaceKeys, UpdateMatches, assignments
-from .rewrite import OldFile, Written, count_in, old_files, rewrite, with_codec_of
+from .exchange import Exchange, exchange_of
+from .rewrite import OldFile, Written, count_in, old_files, rewrite
 
 if TYPE_CHECKING:
     from ..handle import Handle
     from ..progress import Progress
-    from ..tasks.spec import TaskSpec
 
 WhenMatched = Literal["update", "delete"]
 WhenNotMatched = Literal["insert"]
@@ -68,43 +66,27 @@ class Options:
     progress: Progress | None = None
 
 
-_OF_LOGS = {
-    "delta": "call DeltaTable.delete(), update() or merge() of deltalake",
-    "iceberg": "call delete(), overwrite() or upsert() of pyiceberg's Table",
-    "hudi": "write the change by Hudi, which also keeps its own indexes and timeline",
-}
-
-
-def check_own_files(handle: Handle) -> None:
-    """Raises InvalidArgumentError if the files belong to a log, which only its own library changes."""
-    if handle.log is not None:
-        kind = handle.instant.source["kind"]
-        raise InvalidArgumentError(
-            f"{handle.location}: its files belong to a {kind} log, to which only {kind}'s own library commits; "
-            f"{_OF_LOGS[kind]}, then sync(); scan(where).affected_files() and positions() return what it has to change"
-        )
-
-
 def delete(handle: Handle, where: object, params: Any, options: Options) -> Change:
     """See `Table.delete`."""
     if where is None:
         raise InvalidArgumentError('delete() needs where=; pass "true" to delete every row')
-    planning, earlier = _planned(handle, options, lambda: PlannedScan(ScanRequest.of(handle), where, params))
-    if planning is None:
-        return Change(earlier)
-    edit = DeleteMatches(planning.bound)
-    return _Work(handle, planning, options).run(edit, "rows_deleted")
+    exchange = exchange_of(handle, options.key)
+    if exchange.earlier is not None:
+        return Change(exchange.earlier)
+    planning = PlannedScan(ScanRequest.of(handle), where, params)
+    return _Work(handle, planning, exchange, options).run(DeleteMatches(planning.bound), "rows_deleted")
 
 
 def update(handle: Handle, values: Mapping[str, str], where: object, params: Any, options: Options) -> Change:
     """See `Table.update`."""
     if where is None:
         raise InvalidArgumentError('update() needs where=; pass "true" to update every row')
-    planning, earlier = _planned(handle, options, lambda: PlannedScan(ScanRequest.of(handle), where, params))
-    if planning is None:
-        return Change(earlier)
+    exchange = exchange_of(handle, options.key)
+    if exchange.earlier is not None:
+        return Change(exchange.earlier)
+    planning = PlannedScan(ScanRequest.of(handle), where, params)
     edit = UpdateMatches(planning.bound, tuple(values), assignments(values, handle.schema))
-    return _Work(handle, planning, options).run(edit, "rows_updated")
+    return _Work(handle, planning, exchange, options).run(edit, "rows_updated")
 
 
 def upsert(
@@ -124,31 +106,18 @@ def upsert(
     if when_matched is None and when_not_matched is None:
         raise InvalidArgumentError("pass when_matched= or when_not_matched=; without both, upsert() does nothing")
     source, names = _source(rows), key_names(on)
-    planning, earlier = _planned(handle, options, lambda: _lookup(handle, source, names))
-    if planning is None:
-        return Change(earlier)
+    exchange = exchange_of(handle, options.key)
+    if exchange.earlier is not None:
+        return Change(exchange.earlier)
+    planning = _lookup(handle, source, names)
     keyed = KeyedRows(source, names, handle.schema)
     updated = [name for name in source.column_names if name not in names] if when_matched == "update" else []
     if when_matched == "update" and not updated:
         raise InvalidArgumentError("the rows have no column besides those of on=, so there is nothing to update")
-    work = _Work(handle, planning, options, keyed if when_not_matched else None)
+    work = _Work(handle, planning, exchange, options, keyed if when_not_matched else None)
     if when_matched is None:
         return work.run(None, "rows_updated")
     return work.run(ReplaceKeys(keyed, updated), "rows_updated" if updated else "rows_deleted")
-
-
-def _planned(
-    handle: Handle, options: Options, plan: Callable[[], PlannedScan]
-) -> tuple[PlannedScan, int] | tuple[None, int]:
-    """The plan over the newest version; None, and the version, if a change with this key was committed before."""
-    handle.check_latest()
-    handle.check_owns_files()
-    handle.refresh()
-    if options.key is not None:
-        version = Snapshot(handle.instant, handle.readers).version_of_key(options.key)
-        if version is not None:
-            return None, version
-    return plan(), handle.version
 
 
 def _source(rows: Any) -> pa.Table:
@@ -184,9 +153,17 @@ def _lookup(handle: Handle, source: pa.Table, names: Sequence[str]) -> PlannedSc
 class _Work:
     """One change, from its plan to its commit."""
 
-    def __init__(self, handle: Handle, planning: PlannedScan, options: Options, inserts: KeyedRows | None = None):
+    def __init__(
+        self,
+        handle: Handle,
+        planning: PlannedScan,
+        exchange: Exchange,
+        options: Options,
+        inserts: KeyedRows | None = None,
+    ):
         """`inserts`: rows that are added if no row has their key."""
         self._handle, self._planning, self._options, self._inserts = handle, planning, options, inserts
+        self._exchange = exchange
         self._files = old_files(planning, planning.readable_tasks())
         self._done, self._lock, self._is_stopped = 0, threading.Lock(), False
 
@@ -201,24 +178,23 @@ class _Work:
             return self._change(counts, counted_as, self._to_insert().num_rows)
         if not (self._files and edit) and self._inserts is None:
             return Change(self._handle.version)
-        with Transaction(self._handle, self._options.key) as tx:
-            spec = tx.task_spec()
-            if self._files:
-                spec = with_codec_of(spec, self._planning.storage, [file.task for file in self._files])
-            changed = self._rewrite(edit, tx, spec) if edit else {}
-            tx.remove(list(changed))
-            inserted = self._insert(tx, spec)
+        with self._exchange:
+            self._exchange.prepare(self._planning.storage, self._files)
+            changed = self._rewrite(edit) if edit else {}
+            self._exchange.remove(list(changed))
+            inserted = self._insert()
         return self._change(changed, counted_as, inserted)
 
-    def _rewrite(self, edit: Edit, tx: Transaction, spec: TaskSpec) -> dict[str, int]:
-        """path -> rows changed. The transaction takes what each thread wrote, also if another thread fails."""
+    def _rewrite(self, edit: Edit) -> dict[str, int]:
+        """path -> rows changed. The commit gets what each thread wrote, also if another thread fails."""
         changed: dict[str, int] = {}
 
         def take(written: Written) -> None:
-            tx.add_task(written.results)
+            self._exchange.add(written.results)
             changed.update(written.changed)
 
-        work = partial(rewrite, edit=edit, context=self._planning.context, spec=spec, on_file=self._on_file)
+        context = self._planning.context
+        work = partial(rewrite, edit=edit, context=context, open_writer=self._exchange.writer, on_file=self._on_file)
         self._side_by_side(work, take)
         return changed
 
@@ -260,18 +236,15 @@ class _Work:
             return self._handle.schema.empty_table()
         return self._inserts.rows.filter(from_numpy(~self._inserts.found))
 
-    def _insert(self, tx: Transaction, spec: TaskSpec) -> int:
-        """Writes the rows whose keys the table does not have. That others add the same keys meanwhile is a conflict: in
-        the partitions that get the rows if the key decides the partition, else anywhere."""
+    def _insert(self) -> int:
+        """Writes the rows whose keys the table does not have. Another writer that adds the same keys is a conflict."""
         rows = self._to_insert()
         if self._inserts is None or not rows.num_rows:
             return 0
-        with TaskWriter(spec) as writer:
-            writer.write(rows)
-        tx.add_task(writer.result)
-        partitioning = self._handle.instant.partitioning
-        is_keyed = bool(partitioning) and set(partitioning) <= set(self._inserts.on)
-        tx.depend_on([result.files.column("partition").unique() for result in writer.result] if is_keyed else None)
+        with self._exchange.writer() as writer:
+            writer.insert(rows)
+        self._exchange.add(writer.result)
+        self._exchange.depend_on(writer.result, self._inserts.on)
         return rows.num_rows
 
     def _change(self, changed: Mapping[str, int], counted_as: str, inserted: int) -> Change:

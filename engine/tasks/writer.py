@@ -244,16 +244,23 @@ def _by_partition(table: pa.Table, partitioning: Sequence[str]) -> Iterator[tupl
     if not partitioning:
         yield "", table
         return
-    number = np.zeros(table.num_rows, dtype=np.int64)
-    for name in partitioning:
-        encoded = pc.dictionary_encode(table.column(name).combine_chunks(), null_encoding="encode")
+    data_names = [n for n in table.column_names if n not in partitioning]
+    columns = [table.column(name) for name in partitioning]
+    for rows in equal_rows(columns, table.num_rows):
+        values = [(name, column[int(rows[0])].as_py()) for name, column in zip(partitioning, columns, strict=True)]
+        yield hive.join(values), table.select(data_names).take(pa.array(rows))
+
+
+def equal_rows(columns: Sequence[pa.Array | pa.ChunkedArray], row_count: int) -> list[np.ndarray]:
+    """Group rows by their values in some columns: int64, ascending row numbers of each group. Nulls are equal."""
+    number = np.zeros(row_count, dtype=np.int64)
+    for column in columns:
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        encoded = pc.dictionary_encode(whole, null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         number = number * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
         _, number = np.unique(number, return_inverse=True)  # small again, so that no product wraps
     order = np.argsort(number, kind="stable")
     ends = np.flatnonzero(np.diff(number[order])) + 1
-    data_names = [n for n in table.column_names if n not in partitioning]
-    for rows in np.split(order, ends):
-        values = [(name, table.column(name)[int(rows[0])].as_py()) for name in partitioning]
-        yield hive.join(values), table.select(data_names).take(pa.array(rows))
+    return [rows for rows in np.split(order, ends) if len(rows)]

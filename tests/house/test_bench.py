@@ -184,7 +184,7 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [lake]
 
 
-_PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["polars", "deltalake", "pyiceberg"]}
+_PEERS = {"planning": ["polars", "deltalake"], "listing": ["deltalake"]}
 _PEERS |= {"sorted_file": ["lmdb"]}
 
 
@@ -204,32 +204,25 @@ def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
 def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
     result = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
     contenders = {one["contender"] for one in result["cases"]}
-    assert contenders >= {"skipstone", "deltalake", "polars scan_delta", "pyiceberg", "DuckDB", "numpy, in memory"}
+    assert contenders >= {"skipstone", "deltalake", "polars scan_delta", "DuckDB", "numpy, in memory"}
     ours = [one for one in result["cases"] if one["kind"] == "us"]
-    assert len(ours) == 11
+    assert len(ours) == 7
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
-    verdicts = [line for line in result["sections"] if line.endswith(("won |", "**lost** |"))]
-    assert len(verdicts) == 14  # twelve of time, two of bytes
 
 
 @only_in_test_all
 def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
-    shapes = "[b.Shape('C', 60, 25), b.Shape('E', 300, 4)]"
-    result = _run_small("listing", f"{shapes}, 4, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    call = "b.Shape('E', 300, 4), rounds=1, cache=folder / 'cache', results=folder"
+    result = _run_small("listing", call, tmp_path)
     contenders = {one["contender"] for one in result["cases"]}
-    assert contenders >= {"skipstone", "os.scandir", "deltalake", "pyiceberg", "pyarrow", "DuckDB", "memcpy"}
-    ours = [one for one in result["cases"] if one["kind"] == "us"]
-    assert len(ours) == 2 * 6
-    assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
-    judged = [line for line in result["sections"] if line.endswith(("won |", "**lost** |", "won", "**lost**"))]
-    assert len(judged) == 4 + 5 + 2 + 3 + 2  # of C, of E, of sizes, of commits, of creation
+    assert contenders >= {"skipstone", "os.scandir", "deltalake", "pyarrow", "DuckDB", "memcpy"}
+    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 6
 
 
 def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
-    result = _run_small("sorted_file", "[b.Shape('E', 600, 3), '0.0008'], 1, folder / 'cache', folder", tmp_path)
+    result = _run_small("sorted_file", "b.Shape('E', 600, 3), 1, folder", tmp_path)
     assert {one["contender"] for one in result["cases"]} == {"skipstone", "LMDB", "Parquet"}
-    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 2 * 4
-    assert len([line for line in result["sections"] if "entries" in line]) == 2
+    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 4
 
 
 def test_rows_that_were_timed_stay_and_let_go(harness: ModuleType, tmp_path: Path) -> None:

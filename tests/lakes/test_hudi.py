@@ -654,3 +654,17 @@ def test_what_was_archived_beyond_a_savepoint_is_not_missed(tmp_path):
     (made.timeline / f"{first}.savepoint").write_bytes(b"")
     table.sync()
     assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7]
+
+
+def test_rows_are_changed_by_hudi_itself(tmp_path):
+    """It keeps its own indexes and timeline, so our verbs refuse, and say what to call."""
+    table = _created(_unzipped("v6_trips_8i1u", tmp_path))
+    before = table.scan().count()
+    for change in (
+        lambda: table.delete("true"),
+        lambda: table.update({"rider": "'x'"}, "true"),
+        lambda: table.upsert(pa.table({"uuid": ["x"], "rider": ["y"]}), on="uuid"),
+    ):
+        with pytest.raises(ss.InvalidArgumentError, match=r"(?s)Hudi's own writers.*timeline.*affected_files"):
+            change()
+    assert ss.open(tmp_path / "v6_trips_8i1u", index_path=tmp_path / "index").scan().count() == before

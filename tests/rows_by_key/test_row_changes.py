@@ -240,16 +240,16 @@ def test_two_writers_of_one_file_conflict(lake: Path, monkeypatch: pytest.Monkey
 def test_two_upserts_of_one_new_key_conflict(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ss.create(lake)
     table, rows = ss.open(lake), pa.table({"id": ["new"], "v": [1]})
-    from skipstone.engine.rows_by_key import verbs
+    from skipstone.engine.rows_by_key import exchange
 
-    real = verbs.TaskWriter
+    real = exchange.OwnWriter
 
     def meanwhile(spec: Any) -> Any:
-        monkeypatch.setattr(verbs, "TaskWriter", real)
+        monkeypatch.setattr(exchange, "OwnWriter", real)
         ss.open(lake).upsert(rows, on="id")
         return real(spec)
 
-    monkeypatch.setattr(verbs, "TaskWriter", meanwhile)
+    monkeypatch.setattr(exchange, "OwnWriter", meanwhile)
     with pytest.raises(ss.CommitConflictError):
         table.upsert(rows, on="id")
     assert ss.open(lake).scan("id = 'new'").count() == 1
