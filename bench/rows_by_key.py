@@ -1,5 +1,6 @@
 """Rows changed by key: delete 40 keys, upsert 10,000 and 1,000,000, half of them new, in 30 million rows of 200 files.
 
+The 40 keys are in four of the files, or in any. Keys of an upsert are in all of them.
 Ours has a secondary index of the key, which the commit keeps; it is part of the time. The others: DuckDB writes all
 files again, deltalake merges, pyiceberg deletes and upserts. Each runs in a process of its own over a fresh copy (hard
 links, because no contender changes a file in its place), and is killed after 300 s. What a process took at most of
@@ -29,7 +30,13 @@ from .support.harness import Bench
 
 ROWS, FILES = int(os.environ.get("ROWS", 30_000_000)), int(os.environ.get("FILES", 200))
 LIMIT_S, MEMORY_MAX = 300, 500_000_000
-TASKS = {"delete 40 keys": 40, "upsert 10,000 keys": 10_000, "upsert 1,000,000 keys": 1_000_000}
+# old keys, new keys, and in how many of the files the old ones are
+TASKS = {
+    "delete 40 keys of four files": (40, 0, 4),
+    "delete 40 keys of any files": (40, 0, FILES),
+    "upsert 10,000 keys": (5_000, 5_000, FILES),
+    "upsert 1,000,000 keys": (500_000, 500_000, FILES),
+}
 _DUCKDB = "DuckDB writes all again"
 _ROW = (
     "SELECT md5(i::VARCHAR) AS id, hash(i) % 1000000 AS account, TIMESTAMP '2024-01-01' + to_seconds(i) AS ts, "
@@ -54,16 +61,19 @@ def _write_files(folder: Path) -> None:
 
 
 def _write_keys(folder: Path) -> None:
-    """The rows of each task: keys that are everywhere in the table, and for an upsert as many new ones."""
+    """The rows of each task."""
     connection = duckdb.connect()
-    for task, count in TASKS.items():
-        old = count if task.startswith("delete") else count // 2
-        step = max(1, ROWS // old)
+    for task, (old, new, files) in TASKS.items():
+        step = max(1, ROWS * files // FILES // old)
         numbers = (
             f"(SELECT (i * {step} + 7) % {ROWS} AS i FROM range({min(old, ROWS)}) t(i) UNION ALL "
-            f"SELECT i + {ROWS} FROM range({count - old}) t(i))"
+            f"SELECT i + {ROWS} FROM range({new}) t(i))"
         )
-        connection.execute(f"COPY ({_rows(numbers, 1)}) TO '{folder}/{count}.parquet' (FORMAT parquet)")
+        connection.execute(f"COPY ({_rows(numbers, 1)}) TO '{_keys_of(folder, task)}' (FORMAT parquet)")
+
+
+def _keys_of(folder: Path, task: str) -> Path:
+    return folder / f"{task.replace(' ', '-')}.parquet"
 
 
 def _link(source: Path, folder: Path) -> None:
@@ -100,14 +110,14 @@ def _catalog(folder: Path) -> Any:
     return SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
 
 
-# -- contenders: (folder, task, Parquet file of its rows) -> the data files of the table afterwards --------------------
+# -- contenders: (folder, whether to delete, Parquet file of the rows) -> the data files of the table afterwards --------------------
 
 Changed = Callable[[], list[str]]
 
 
-def _change_ours(folder: Path, count: int, keys: Path) -> tuple[str, Changed]:
+def _change_ours(folder: Path, deletes: bool, keys: Path) -> tuple[str, Changed]:
     table, rows = ss.open(folder), pq.read_table(keys)
-    if count <= 40:
+    if deletes:
         done = table.delete(ss.col("id").is_in(rows.column("id").to_pylist()))
     else:
         done = table.upsert(rows, on="id")
@@ -115,20 +125,20 @@ def _change_ours(folder: Path, count: int, keys: Path) -> tuple[str, Changed]:
     return note, lambda: [f"{folder}/{path}" for path in table.files().column("path").to_pylist()]
 
 
-def _change_by_duckdb(folder: Path, count: int, keys: Path) -> tuple[str, Changed]:
+def _change_by_duckdb(folder: Path, deletes: bool, keys: Path) -> tuple[str, Changed]:
     connection, out = duckdb.connect(), folder / "again"
     connection.execute(f"SET temp_directory = '{folder}/spill'")
     kept = f"SELECT t.* FROM read_parquet('{folder}/*.parquet') t ANTI JOIN read_parquet('{keys}') k ON t.id = k.id"
-    inserted = f" UNION ALL SELECT * FROM read_parquet('{keys}')" if count > 40 else ""
+    inserted = f" UNION ALL SELECT * FROM read_parquet('{keys}')" if not deletes else ""
     connection.execute(f"COPY ({kept}{inserted}) TO '{out}' (FORMAT parquet, PER_THREAD_OUTPUT)")
     return "all files", lambda: [str(path) for path in out.glob("*.parquet")]
 
 
-def _change_by_deltalake(folder: Path, count: int, keys: Path) -> tuple[str, Changed]:
+def _change_by_deltalake(folder: Path, deletes: bool, keys: Path) -> tuple[str, Changed]:
     from deltalake import DeltaTable
 
     table, rows = DeltaTable(str(folder)), pq.read_table(keys)
-    if count <= 40:
+    if deletes:
         done = table.delete(f"id IN ({', '.join(map(repr, rows.column('id').to_pylist()))})")
     else:
         merge = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
@@ -137,11 +147,11 @@ def _change_by_deltalake(folder: Path, count: int, keys: Path) -> tuple[str, Cha
     return f"{removed} files written again", table.file_uris
 
 
-def _change_by_pyiceberg(folder: Path, count: int, keys: Path) -> tuple[str, Changed]:
+def _change_by_pyiceberg(folder: Path, deletes: bool, keys: Path) -> tuple[str, Changed]:
     from pyiceberg.expressions import In
 
     table, rows = _catalog(folder).load_table("bench.rows"), pq.read_table(keys)
-    if count <= 40:
+    if deletes:
         table.delete(In("id", set(rows.column("id").to_pylist())))
     else:
         table.upsert(rows, join_cols=["id"])
@@ -160,27 +170,33 @@ _CONTENDERS = {
 # -- one run in a process of its own -----------------------------------------------------------------------------------
 
 
-def child(contender: str, folder: str, count: int, keys: str) -> None:
+def child(contender: str, folder: str, deletes: bool, keys: str) -> None:
     """Prints what one change took, and what the table is then, as JSON."""
     import_peers = {"deltalake": "deltalake", "pyiceberg": "pyiceberg.table"}
     __import__(import_peers.get(contender, "skipstone.engine.table"))
     start, cpu_start = time.perf_counter(), time.process_time()
-    note, files_after = _CONTENDERS[contender][1](Path(folder), count, Path(keys))
+    note, files_after = _CONTENDERS[contender][1](Path(folder), deletes, Path(keys))
     took_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
     # The peak that rusage reports would begin at that of the parent.
     memory = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
     answer = duckdb.sql(f"SELECT count(*), sum(version), sum(account) FROM read_parquet({files_after()})").fetchall()
-    result = {"s": took_s, "cpu_s": cpu_s, "memory": memory, "note": note, "answer": [str(value) for value in answer[0]]}
+    result = {
+        "s": took_s,
+        "cpu_s": cpu_s,
+        "memory": memory,
+        "note": note,
+        "answer": [str(value) for value in answer[0]],
+    }
     print(json.dumps(result))
 
 
-def _run(contender: str, folder: Path, count: int, keys: Path) -> dict[str, Any]:
+def _run(contender: str, folder: Path, deletes: bool, keys: Path) -> dict[str, Any]:
     pristine = folder.with_name(f"{folder.name}-pristine")
     if not pristine.exists():
         shutil.copytree(folder, pristine, copy_function=os.link)
     shutil.rmtree(folder)
     shutil.copytree(pristine, folder, copy_function=_copy_or_link)
-    code = f"from bench.rows_by_key import child; child({contender!r}, {str(folder)!r}, {count}, {str(keys)!r})"
+    code = f"from bench.rows_by_key import child; child({contender!r}, {str(folder)!r}, {deletes}, {str(keys)!r})"
     root = Path(__file__).parents[1]
     try:
         done = subprocess.run(
@@ -202,7 +218,7 @@ def _copy_or_link(source: str, target: str) -> None:
 def main() -> None:
     root = CACHE / f"rows-by-key-{ROWS}-{FILES}"
     source = cached_folder(root / "files", _write_files).folder
-    keys = cached_folder(root / "keys", _write_keys).folder
+    keys = cached_folder(root / "keys", _write_keys, str(TASKS)).folder
     bench = Bench(
         "rows_by_key",
         f"Rows changed by key: {ROWS:,} rows in {FILES} files",
@@ -210,26 +226,27 @@ def main() -> None:
         libraries=["duckdb", "deltalake", "pyiceberg"],
     )
     targets = ["## Targets", "", "| target | measured | |", "| --- | ---: | --- |"]
-    for task, count in TASKS.items():
-        if 2 * count > ROWS:
+    for task, (old, new, _) in TASKS.items():
+        if 2 * (old + new) > ROWS:
             continue
+        deletes = not new
         results: dict[str, dict[str, Any]] = {}
         answers = {}
         for contender, (build, _) in _CONTENDERS.items():
             folder = _table_folder(root, contender, source, build)
-            result = results[contender] = _run(contender, folder, count, keys / f"{count}.parquet")
+            result = results[contender] = _run(contender, folder, deletes, _keys_of(keys, task))
             if "answer" in result:
                 answers[contender] = result["answer"]
                 cost = f"{result['memory'] / 1e6:,.0f} MB at most, {result['cpu_s']:.3g} s of the processor"
                 result["note"] = f"{cost}; {result['note']}".rstrip("; ")
-            kind = "us" if contender == "skipstone" else "peer"
+            kind: Any = "us" if contender == "skipstone" else "peer"
             bench.measured(
                 task, contender, [] if result["s"] is None else [result["s"]], kind=kind, note=result["note"]
             )
             print(task, contender, result, flush=True)
         if len({tuple(answer) for answer in answers.values()}) > 1:
             raise SystemExit(f"{task}: the tables differ: {answers}")
-        targets += _verdicts(task, count, results)
+        targets += _verdicts(task, deletes, results)
     bench.report(targets)
 
 
@@ -246,11 +263,11 @@ def _table_folder(root: Path, contender: str, source: Path, build: Callable[[Pat
     return folder
 
 
-def _verdicts(task: str, count: int, results: dict[str, dict[str, Any]]) -> list[str]:
+def _verdicts(task: str, deletes: bool, results: dict[str, dict[str, Any]]) -> list[str]:
     ours = results["skipstone"]
     times = {name: result["s"] for name, result in results.items() if result["s"] is not None}
     won = lambda is_met: "won" if is_met else "**lost**"  # noqa: E731
-    if count <= 40:
+    if deletes:
         ratio = ours["s"] / times[_DUCKDB]
         return [
             f"| {task}: at most 0.1 of writing all again | {ratio:.3g} | {won(ratio <= 0.1)} |",

@@ -151,7 +151,7 @@ class Parquet:
         self._file.close()
 
 
-STORES: dict[str, type] = {"skipstone": Ours, "LMDB": LMDB, "Parquet": Parquet}
+STORES: dict[str, Any] = {"skipstone": Ours, "LMDB": LMDB, "Parquet": Parquet}
 
 
 def main() -> None:
@@ -205,7 +205,7 @@ def _add_cases(bench: Bench, shape: Shape, keys: pa.ChunkedArray, values: pa.Tab
         bench.case(row, store, fn, kind="us" if kind is Ours else "peer")
 
 
-def _asked(kind: type, path: Path, ask: Callable[[Any], Any]) -> Any:
+def _asked(kind: Any, path: Path, ask: Callable[[Any], Any]) -> Any:
     opened = kind(path)
     try:
         return ask(opened)
@@ -213,7 +213,7 @@ def _asked(kind: type, path: Path, ask: Callable[[Any], Any]) -> Any:
         opened.close()
 
 
-def _appended(append: Callable[[], None], kind: type, output: Path, key: bytes) -> Any:
+def _appended(append: Callable[[], None], kind: Any, output: Path, key: bytes) -> Any:
     output.unlink(missing_ok=True)
     append()
     return _asked(kind, output, lambda opened: opened.get(key))

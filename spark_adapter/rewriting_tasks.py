@@ -118,7 +118,7 @@ class _ReplaceKeys:
         rows = to_table_types(given, self.keys.given, schema).select(self.updated)
         return fitted(rows, pa.schema([schema.field(name) for name in self.updated]))
 
-    def apply(self, rows: pa.Table) -> Edited:
+    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
         """Edit rows of the table's schema."""
         places = pc.index_in(self.keys.of(rows), value_set=self._encoded)
         found = np.flatnonzero(to_numpy(places.is_valid()))

@@ -64,8 +64,8 @@ class IcebergSource:
     @property
     def catalog_table(self) -> CatalogTable | None:
         """The table in its catalog, which commits go through; None if the table was not opened through a catalog."""
-        is_in_catalog = isinstance(self._metadata, CatalogTable) and self._metadata.has_catalog
-        return self._metadata if is_in_catalog else None
+        table = self._metadata
+        return table if isinstance(table, CatalogTable) and table.has_catalog else None
 
     def data_files(self, table: Table) -> dict[str, DataFile]:
         """Return the live data files of a table object's current snapshot, by their paths in our manifest."""

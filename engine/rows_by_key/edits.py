@@ -45,8 +45,8 @@ class Edit(Protocol):
     @property
     def updated(self) -> tuple[str, ...]: ...
 
-    def apply(self, rows: pa.Table) -> Edited:
-        """Edits rows of the table's schema."""
+    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
+        """Edits rows of the table's schema. `named`: int64, the rows that an index named; no others change."""
         ...
 
 
@@ -61,7 +61,7 @@ class DeleteMatches:
     deletes = True
     updated: tuple[str, ...] = ()
 
-    def apply(self, rows: pa.Table) -> Edited:
+    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
         is_deleted = null_as_false(matches(self.bound, rows))
         return Edited(is_deleted.true_count, rows.filter(pc.invert(is_deleted)), _NO_ROWS)
 
@@ -78,7 +78,7 @@ class UpdateMatches:
     new_values: Callable[[pa.Table], pa.Table]
     deletes = False
 
-    def apply(self, rows: pa.Table) -> Edited:
+    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
         is_matched = null_as_false(matches(self.bound, rows))
         found = np.flatnonzero(to_numpy(is_matched))
         if not len(found):
@@ -90,20 +90,26 @@ class UpdateMatches:
 class ReplaceKeys:
     """Gives rows the values of the source row that has the same key, or deletes them if `updated` is empty.
 
-    source    the rows that keys are compared with
+    source     the rows that keys are compared with
+    inserts    whether rows of the source that no file has are inserted: then every file has to be compared
     """
 
-    def __init__(self, source: KeyedRows, updated: Sequence[str]):
+    def __init__(self, source: KeyedRows, updated: Sequence[str], inserts: bool):
         self._source, self.updated = source, tuple(updated)
-        self.deletes = not self.updated
+        self.deletes = not self.updated and not inserts
         self._new = source.values(self.updated) if self.updated else None
 
-    def apply(self, rows: pa.Table) -> Edited:
-        source_rows = self._source.find(rows)
-        found = np.flatnonzero(source_rows >= 0)
+    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
+        compared = rows.select(self._source.on)
+        source_rows = self._source.find(compared if named is None else compared.take(from_numpy(named)))
+        is_found = source_rows >= 0
+        source_rows = source_rows[is_found]
+        found = np.flatnonzero(is_found) if named is None else named[is_found]
         if self._new is None:
-            return Edited(len(found), rows.filter(from_numpy(source_rows < 0)), _NO_ROWS)
-        return Edited(len(found), replaced(rows, self._new, found, source_rows[found]), found)
+            stays = np.ones(rows.num_rows, dtype=bool)
+            stays[found] = False
+            return Edited(len(found), rows.filter(from_numpy(stays)), _NO_ROWS)
+        return Edited(len(found), replaced(rows, self._new, found, source_rows), found)
 
 
 class KeyedRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from ...errors import InvalidArgumentError, SkipstoneError, SkipstoneWarning
 from ..commit.indexing import refresh_all
 from ..commit.sync_log import sync_table
 from ..commit.transaction import Transaction
+from ..indexes.secondary.sort import KeyPartSpec
 from ..lakes import DELTA, HUDI, ICEBERG
 from ..state.snapshot import Snapshot
 from .rewrite import FileWriter, OldFile, OwnWriter, with_codec_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ..handle import Handle
     from ..storage import Counted
 
+_BULK_ROWS = 250_000  # for so many rows, keys are sorted in a third of the time if all are sorted together, afterwards
 _WAITING_BYTES = 128 << 20  # of rows that wait in one writer
 _OTHERWISE = {
     DELTA: "call DeltaTable.delete(), update() or merge() of deltalake",
@@ -48,7 +51,7 @@ class Exchange:
 
     def __init__(self, handle: Handle, key: str | None):
         handle.refresh()
-        self._handle, self._key = handle, key
+        self._handle, self._key, self._is_bulk = handle, key, False
         self.earlier = self._earlier(key) if key is not None else None
 
     def _earlier(self, key: str) -> int | None:
@@ -57,6 +60,9 @@ class Exchange:
     def prepare(self, storage: Counted, files: Sequence[OldFile]) -> None:
         """Called first in the block. `files`: of the plan, some of which will be removed."""
         spec = self._tx.task_spec()
+        if sum(file.task.row_count for file in files) >= _BULK_ROWS:
+            spec = replace(spec, parts=tuple(part for part in spec.parts if not isinstance(part, KeyPartSpec)))
+            self._is_bulk = True
         self._spec = with_codec_of(spec, storage, [file.task for file in files]) if files else spec
 
     def __enter__(self) -> Self:
@@ -65,6 +71,18 @@ class Exchange:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._tx.__exit__(kind, error, traceback)
+        if kind is None and self._is_bulk:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Build the indexes of the new files. The change is committed, so nothing raises."""
+        try:
+            if self._handle.log is not None:
+                sync_table(self._handle)
+            refresh_all(self._handle, progress=None)
+        except SkipstoneError as error:
+            message = f"{self._handle.location}: the change is committed, and indexes do not cover it yet: {error}"
+            warnings.warn(SkipstoneWarning(message, hint="call {sync} with refresh=True"), stacklevel=2)
 
     def writer(self) -> FileWriter:
         """Return a writer, for one thread."""
@@ -113,15 +131,6 @@ class LogExchange(Exchange):
     def _commit(self) -> None:
         """Commit, or discard the files and raise CommitConflictError. Raises StorageError if the outcome is unknown."""
         raise NotImplementedError
-
-    def _follow(self) -> None:
-        """Move the version and its indexes to the new state of the log. The change is committed, so nothing raises."""
-        try:
-            sync_table(self._handle)
-            refresh_all(self._handle, progress=None)
-        except SkipstoneError as error:
-            message = f"{self._handle.location}: the change is committed, and the index does not cover it yet: {error}"
-            warnings.warn(SkipstoneWarning(message, hint="call {sync} again"), stacklevel=2)
 
     def add(self, results: list[Any]) -> None:
         self.added += results

@@ -195,9 +195,15 @@ def rewrite(
 
 def rewrite_file(file: OldFile, edit: Edit, context: ReadContext, data: Counted, writer: FileWriter) -> int:
     """Writes the rows of a file again, edited. Returns how many rows changed."""
-    count = 0
+    count = first = 0
+    named = file.task.rows if file.task.rows_exact and file.task.is_exact else None
     for rows in rows_of(file, context, data):
-        edited = edit.apply(rows)
+        within = None
+        if named is not None:
+            start, stop = np.searchsorted(named, [first, first + rows.num_rows])
+            within = named[start:stop] - first
+            first += rows.num_rows
+        edited = edit.apply(rows, within)
         count += edited.count
         writer.rewrite(file, edited, edit.updated)
     return count

@@ -117,7 +117,8 @@ def upsert(
     work = _Work(handle, planning, exchange, options, keyed if when_not_matched else None)
     if when_matched is None:
         return work.run(None, "rows_updated")
-    return work.run(ReplaceKeys(keyed, updated), "rows_updated" if updated else "rows_deleted")
+    edit = ReplaceKeys(keyed, updated, inserts=when_not_matched is not None)
+    return work.run(edit, "rows_updated" if updated else "rows_deleted")
 
 
 def _source(rows: Any) -> pa.Table:
