@@ -177,7 +177,7 @@ def test_partitions_by_other_transforms(tmp_path: Path) -> None:
     try:
         import pyiceberg_core  # noqa: F401
     except ImportError:
-        with pytest.raises(ss.InvalidArgumentError, match="pyiceberg.core"):
+        with pytest.raises(ss.InvalidArgumentError, match=r"pyiceberg.core"):
             table.upsert(pa.table([[77], times[:1]], schema=schema), on="id")
     else:
         table.upsert(pa.table([[77], times[:1]], schema=schema), on="id")
