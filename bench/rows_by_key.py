@@ -1,10 +1,10 @@
 """Rows changed by key: delete 40 keys, upsert 10,000 and 1,000,000, half of them new, in 30 million rows of 200 files.
 
-The 40 keys are in four of the files, or in any. Keys of an upsert are in all of them.
-Ours has a secondary index of the key, which covers the new files afterwards; it is part of the time. deltalake merges,
-pyiceberg deletes and upserts. The floor is DuckDB, which writes all files again, without a commit. Each runs in a process of its own over a fresh copy (hard
-links, because no contender changes a file in its place), and is killed after 300 s. What a process took at most of
-memory is in the notes. ROWS=1000000 FILES=20 tries it in a minute.
+The 40 keys are in four of the files, or in any. Keys of an upsert are in all of them. Ours has a secondary index of the
+key, which covers the new files afterwards; it is part of the time. deltalake merges, pyiceberg deletes and upserts. The
+floor is DuckDB, which writes all files again, without a commit. Each runs in a process of its own over a fresh copy
+(hard links, because no contender changes a file in its place), and is killed after 300 s. What a process took at most
+of memory is in the notes. ROWS=1000000 FILES=20 tries it in a minute.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _DUCKDB = "DuckDB writes all again"
 _ROW = (
     "SELECT md5(i::VARCHAR) AS id, hash(i) % 1000000 AS account, TIMESTAMP '2024-01-01' + to_seconds(i) AS ts, "
     "(hash(i + 1) % 100000) / 100.0 AS amount, "
-    "['open', 'closed', 'void', 'new'][(1 + hash(i + 2) % 4)::BIGINT] AS status, 'note ' || hash(i + 3) % 1000000000 AS note, {version} AS version FROM {numbers}"
+    "['open', 'closed', 'void', 'new'][(1 + hash(i + 2) % 4)::BIGINT] AS status, "
+    "'note ' || hash(i + 3) % 1000000000 AS note, {version} AS version FROM {numbers}"
 )
 _COLUMNS = "account::BIGINT AS account, amount::DOUBLE AS amount, version::INTEGER AS version"
 
