@@ -31,8 +31,7 @@ from pyiceberg.table import StaticTable
 
 from bench.support.cached_folder import cached_folder
 from bench.support.data import CACHE
-from bench.support.harness import RESULTS, Bench
-from bench.support.planning_lake import next_of
+from bench.support.harness import RESULTS, Bench, next_of
 
 FILES = 100_000
 ROUNDS = 9
