@@ -7,5 +7,6 @@ changed, and one commit exchanges the files. All other files stay as they are.
     rewrite    writes files again with their rows edited; Spark's executors run it, too
     exchange   the commit that exchanges files: ours, or that of the library of a log
     iceberg    the commit to an Iceberg table, through pyiceberg
+    delta      the commit to a Delta table, through deltalake
     verbs      delete, update and upsert in this process
 """

@@ -169,23 +169,3 @@ class LogWriter:
     def _write(self, partition: tuple, rows: pa.Table) -> None:
         """Write files of one partition."""
         raise NotImplementedError
-
-
-def exchange_of(handle: Handle, key: str | None) -> Exchange:
-    """Return how files of a table are exchanged.
-
-    Raises InvalidArgumentError for a pinned handle, and if the library of a log cannot exchange files.
-    """
-    handle.check_latest()
-    kind = None if handle.log is None else handle.instant.source["kind"]
-    if kind == ICEBERG:
-        from .iceberg import IcebergExchange
-
-        return IcebergExchange(handle, key)
-    if kind == DELTA:
-        from .delta import DeltaExchange
-
-        return DeltaExchange(handle, key)
-    if kind == HUDI:
-        raise refused(handle, "only Hudi's own writers commit to it")
-    return Exchange(handle, key)

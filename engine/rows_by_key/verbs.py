@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError, SchemaError
+from ..lakes import DELTA, HUDI, ICEBERG
 from ..parquet.leaves import leaf_types
 from ..scan.lookup import lookup
 from ..scan.planned_rows import tables
@@ -24,7 +25,7 @@ from ..scan.request import ScanRequest
 from ..storage.threads import Threads
 from ..tasks.writer import fitted
 from .edits import DeleteMatches, Edit, KeyedRows, ReplaceKeys, UpdateMatches, assignments
-from .exchange import Exchange, exchange_of
+from .exchange import Exchange, refused
 from .rewrite import OldFile, Written, count_in, old_files, rewrite
 
 if TYPE_CHECKING:
@@ -64,6 +65,26 @@ class Options:
     key: str | None = None
     dry_run: bool = False
     progress: Progress | None = None
+
+
+def exchange_of(handle: Handle, key: str | None) -> Exchange:
+    """Return how files of a table are exchanged.
+
+    Raises InvalidArgumentError for a pinned handle, and if the library of a log cannot exchange files.
+    """
+    handle.check_latest()
+    kind = None if handle.log is None else handle.instant.source["kind"]
+    if kind == ICEBERG:
+        from .iceberg import IcebergExchange
+
+        return IcebergExchange(handle, key)
+    if kind == DELTA:
+        from .delta import DeltaExchange
+
+        return DeltaExchange(handle, key)
+    if kind == HUDI:
+        raise refused(handle, "only Hudi's own writers commit to it")
+    return Exchange(handle, key)
 
 
 def delete(handle: Handle, where: object, params: Any, options: Options) -> Change:

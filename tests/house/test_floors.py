@@ -106,8 +106,10 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "xxhash": lambda module: module.startswith("bloom"),
     "numba": lambda module: _is_kernels(module) or module == "base.compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "base.compiling",  # numba's own: intrinsics need it
-    "deltalake": lambda module: module == "engine.lakes.delta",
-    "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg") or _room(module) == "serve",
+    "deltalake": lambda module: module in ("engine.lakes.delta", "engine.rows_by_key.delta"),
+    "pyiceberg": lambda module: (
+        module.startswith(("engine.lakes.iceberg", "engine.rows_by_key.iceberg")) or _room(module) == "serve"
+    ),
     "starlette": lambda module: _room(module) == "serve",
     "uvicorn": lambda module: _room(module) == "serve",
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
