@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import skipstone as ss
 
 from .support.harness import Bench, time_text
+from .support.parts_lists import add_lists
 from .support.parts_text import KINDS, RARE, column_bytes, lake
 
 ROUNDS = 7
@@ -77,6 +78,7 @@ def main() -> None:
             for name, where in (QUERIES if kind == "log" else _of_kind(kind, folder)).items():
                 if chosen.search(f"{kind}: {name}"):
                     _add(bench, f"{kind}: {name}", where, table, folder)
+        sections += add_lists(bench, count, index)
         bench.run(ROUNDS)
         sections += _lance(lake("log", count), f"{index}/lance")
     bench.report(sections)

@@ -166,9 +166,14 @@ def renewed(instant: Instant, index: IndexState) -> IndexState:
 
 
 def names_by_path(instant: Instant) -> dict[tuple[str, ...], str]:
-    """What derived columns are called that an index covers, by the paths that `with_implied` looks for."""
+    """What derived columns are called that an index covers and serves, by the paths that `with_implied` looks for."""
     names: dict[tuple[str, ...], str] = {}
+    served = {
+        column for index in instant.indexes if instant.derived and serves(instant, index) for column in index.columns
+    }
     for one in instant.derived:
+        if one.id not in served:
+            continue
         if one.expression is None:
             names[(list_column(instant, one),)] = instant.derived_names[one.id]
         else:

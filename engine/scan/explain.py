@@ -122,12 +122,18 @@ def remarks(plan: PlannedScan) -> list[str]:
     return lines
 
 
+def _looked_up(plan: PlannedScan, residual: Residual) -> list[str]:
+    """The elements and expressions that are looked up for a part that an engine tests, unless it is below a NOT."""
+    looked_up = with_implied(residual, names_by_path(plan.instant))
+    is_used = looked_up is not residual and set(terms_of(looked_up)) <= set(terms_of(plan.pruning))
+    return columns_of(looked_up) if is_used else []
+
+
 def _use_of_derived(plan: PlannedScan, residual: Residual) -> str:
     """Whether a part that an engine tests is also looked up in indexes of elements or expressions, else why not."""
     names = names_by_path(plan.instant)
-    looked_up = with_implied(residual, names)
-    if looked_up is not residual and set(terms_of(looked_up)) <= set(terms_of(plan.pruning)):
-        return f", and looked up in the index of {', '.join(columns_of(looked_up))}"
+    if looked_up := _looked_up(plan, residual):
+        return f", and looked up in the index of {', '.join(looked_up)}"
     indexed = [names[(column,)] for column in residual.columns if (column,) in names]
     if indexed:
         return (
@@ -200,6 +206,7 @@ def _facts(
         has_custom_merge=units.has_custom_merge,
         filtered=filtered,
         outcomes=outcomes or {},
+        looked_up=frozenset(part for part in residuals(plan.bound) if _looked_up(plan, part)),
     )
 
 

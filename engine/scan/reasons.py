@@ -105,6 +105,7 @@ class PruningFacts:
     filtered    column -> bool [units]: a filter of that column spoke of it
     located     term or residual -> bool [units]: an index knows the rows in which it, or a conjunction that it is in,
                 is true, or those outside of which it is not
+    looked_up   parts that an engine tests, and of which an index of elements or expressions may contain the value
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
     """
 
@@ -116,6 +117,7 @@ class PruningFacts:
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
     located: dict[AnyTerm | Residual, np.ndarray] = field(default_factory=dict)
     outcomes: dict[AnyTerm, np.ndarray] = field(default_factory=dict)
+    looked_up: frozenset[Node] = frozenset()
 
 
 @dataclass
@@ -173,6 +175,8 @@ def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
             pruning.located[part.node], _NUMBER[Reason.ROWS_KNOWN], _NUMBER[Reason.UNSUPPORTED_PREDICATE]
         )
         return PartReasons(part, numbers.astype(np.int8))
+    if part.node in pruning.looked_up:
+        return PartReasons(part, _all(Reason.FILTER_SAYS_MAYBE, pruning.count))
     if isinstance(part.node, TwoColumnTerm | Unknown | Residual):
         return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, pruning.count))
     bounds = None

@@ -277,6 +277,8 @@ def test_explain_names_the_index_or_why_it_is_not_used(tmp_path: Path) -> None:
     used = str(table.scan("list_contains(tags, 7)").explain())
     assert "secondary(tags[])" in used
     assert "looked up in the index of tags[]" in used
+    assert "it excludes nothing" not in used
+    assert "the filter says that it may be there" in used
     assert "but not below NOT" in str(table.scan("NOT list_contains(tags, 7)").explain())
     assert table.scan("list_contains(tags, 7)").explain("0.parquet")
 
