@@ -13,8 +13,9 @@ from pyiceberg.manifest import ManifestEntry, write_manifest, write_manifest_lis
 
 from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
+from ..engine.state.paths import SERVED_FOLDER
 from .plans import CheckedFiles, made_files
-from .presented import FOLDER, Presented
+from .presented import Presented
 
 
 def write_manifests(current: Presented, planned: Presented, checked: CheckedFiles) -> str:
@@ -33,11 +34,11 @@ def write_manifests(current: Presented, planned: Presented, checked: CheckedFile
             for file in files:
                 writer.add(ManifestEntry.from_args(snapshot_id=number, data_file=file))
         manifests.append(writer.to_manifest_file())
-        storage.put(f"{FOLDER}/{name}-0.avro", output.data)
+        storage.put(f"{SERVED_FOLDER}/{name}-0.avro", output.data)
     listed = _Output(f"{planned.index_root}/{name}.avro")
     with write_manifest_list(2, listed, number, None, snapshot.sequence_number, "null") as lists:
         lists.add_manifests(manifests)
-    storage.put(f"{FOLDER}/{name}.avro", listed.data)
+    storage.put(f"{SERVED_FOLDER}/{name}.avro", listed.data)
     return listed.location
 
 

@@ -22,13 +22,13 @@ from ..base.caching import cached_property
 from ..engine.lakes import DELTA, DIRECTORY, ICEBERG
 from ..engine.parquet.leaves import leaf_types
 from ..engine.state import Instant
+from ..engine.state.paths import SERVED_FOLDER
 from ..engine.table import Table
 from .expressions import FilterColumn
 from .schemas import NameMapping, iceberg_schema
 
 SNAPSHOTS_MAX = 100
 NULLS_MAX = 4  # the first partition columns, which may be null in plans
-FOLDER = "serve"  # below the index root
 PLANNING = {"scan-planning-mode": "server"}
 _UNWRITTEN = "not-written-see-the-table-property-skipstone.manifests.avro"
 Snapshot = tuple[dict[str, Any], Schema]  # as metadata has it, and its schema
@@ -48,7 +48,7 @@ class Presented:
         self.table, self.handle = table, table.handle
         self.instant: Instant = self.handle.snapshot.instant
         self.kind = str(self.instant.source["kind"])
-        self.index_root = f"{self.handle.index_storage.uri}/{FOLDER}"
+        self.index_root = f"{self.handle.index_storage.uri}/{SERVED_FOLDER}"
         self._log: Any = self.handle.log
         self.metadata_location = f"{self.index_root}/{self.snapshot_id}.metadata.json"
         self.state = self.handle.version, self.handle.instant.transaction, self.handle.log_position

@@ -29,18 +29,21 @@ from ..progress import Progress
 from ..state import Instant, is_of_table, joined_ranges
 from ..state.lsm import Keep, RunWriter
 from ..state.manifest import KEYS, KIND_FILE, KIND_PARTITION, KIND_REMOVED, file_ids
+from ..state.paths import SERVED_FOLDER
 from ..state.run_format import MANIFEST_FORMAT
 from ..state.snapshot import Snapshot
 from ..storage import is_uri
 from .clean import (
     MARGIN_US,
     OWN_ACTIONS,
+    SCHEMA,
     CleanListing,
     clean_listed,
     ended_since,
     is_temporary,
     list_files,
     owner_of,
+    remove_here,
     walk,
 )
 from .commit import commit, newest_after
@@ -77,7 +80,16 @@ def purge(handle: Handle, drop_savepoints: bool, min_age: dt.timedelta, progress
     if latest.quarantined or last.action not in (PURGE, "create"):  # else nothing was deleted since
         _publish(handle, progress)
     removed.append(_clean(handle, age_us, progress))
+    removed.append(_remove_served(handle, progress))
     return pa.concat_tables(removed)
+
+
+def _remove_served(handle: Handle, progress: Progress | None) -> pa.Table:
+    """Remove the manifests that `serve` wrote, which contain partition values. It writes those of live files again."""
+    entries = walk(handle.index_storage, [SERVED_FOLDER])[0]
+    remove_here(handle, [("manifest", entry) for entry in entries], progress)
+    rows = [{"kind": "manifest", "path": entry.path, "size_bytes": entry.size_bytes} for entry in entries]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def _check_no_writer(handle: Handle, latest: Instant, age_us: int, min_age: dt.timedelta) -> None:

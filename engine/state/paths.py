@@ -15,6 +15,7 @@ from ...errors import InvalidArgumentError
 from .. import hive
 from ..storage import Storage, relative_path
 
+SERVED_FOLDER = "serve"  # the manifests that `skipstone serve` writes, below the index root
 FILE_PREFIX = "part-"  # of the data files that a transaction writes; its id follows
 _AT_ONCE = 1 << 17
 # What a path that is tidied, or lies elsewhere, has in it or begins with.
