@@ -29,6 +29,7 @@ SQL, DATASET = "table.sql", "dataset in DuckDB"
 ACTIONS, SYSTEMS = ["view", "click", "buy", "refund"], ["ios", "android", "web"]
 START_US = 1_700_000_000_000_000
 TWO = ["ts", "amount"]
+INCLUDED = ["ts", "amount", "action"]  # of a second index of the same files
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,15 @@ def main() -> None:
     known = pq.read_table(folder / "part-0003.parquet", columns=["event_id", "user_id"]).to_pydict()
     ids, users = known["event_id"][:: max(len(known["event_id"]) // 1000, 1)], list(dict.fromkeys(known["user_id"]))
     with tempfile.TemporaryDirectory() as index:
-        table = ss.create(folder, partitioning=None, index_path=index)
+        table = ss.create(folder, partitioning=None, index_path=f"{index}/plain")
         for column in ("event_id", "user_id"):
             table.create_index(column, kind="secondary")
         for query in queries(ids, users):
             _add(bench, query, table, folder)
+        included = ss.create(folder, partitioning=None, index_path=f"{index}/included")
+        included.create_index("user_id", kind="secondary", include=INCLUDED)
+        one_user = Query("one user, included columns", f"user_id = '{users[0]}'", INCLUDED)
+        _add(bench, one_user, included, folder)
         _add_join(bench, table, folder, pa.table({"event_id": ids[:20]}))
         bench.run(ROUNDS)
     bench.report()

@@ -236,7 +236,8 @@ def _print_advice(advice: Advice, path: str, index_path: str | None) -> None:
         screen.print()
         first = advice.suggestions[0]
         where = [] if index_path is None else ["--index-path", index_path]
-        words = ["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *where]
+        include = [word for name in first.include for word in ("--include", name)]
+        words = ["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *include, *where]
         screen.print(f"to begin with: {shlex.join(words)}", style="bold", soft_wrap=True)
     for line in advice.tail():
         screen.print(line, style="yellow", soft_wrap=True)

@@ -32,12 +32,16 @@ def index_add(
     ignore_case: Annotated[
         bool, Option(help="Of ngram: ILIKE and other tests that ignore case use it as well.")
     ] = False,
+    include: Annotated[
+        list[str] | None, Option(help="Of a secondary index: a column whose values it contains. Repeat it for several.")
+    ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Build indexes over the files that exist, while others write."""
     with opened(path, index_path) as table:
-        table.create_index(columns, kind, fpp=fpp, maintain=maintain, ignore_case=ignore_case or None)
+        folded = ignore_case or None
+        table.create_index(columns, kind, fpp=fpp, maintain=maintain, ignore_case=folded, include=include)
         _print_indexes(table, as_json)
 
 
@@ -106,4 +110,6 @@ def _option(name: str, value: Any) -> str:
     """One option in words; "" for one that has a column of its own."""
     if name == "shard_bytes":
         return f"shards of {bytes_text(int(value))}"
+    if name == "include":
+        return f"include {', '.join(value)}"
     return "" if name == "maintain" else f"{name} {value}"

@@ -476,6 +476,7 @@ class Table:
         maintain: Maintenance = "commit",
         shard_bytes: int | ShardSize | None = None,
         ignore_case: bool | None = None,
+        include: str | Sequence[str] | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
@@ -495,6 +496,9 @@ class Table:
                 match until then.
             shard_bytes: of statistics and of a secondary index: a run that grows beyond is cut in shards of about this
                 size: a number, or "small" (8 MiB), "medium" (64 MiB, as where nothing is said), "large" (512 MiB).
+            include: of a secondary index: columns whose values its entries contain. A query that needs no columns but
+                these, those of the key and partition columns is answered by the index, and no data file is read.
+                Columns of nested types, and fields of structs, cannot be included.
 
             ignore_case: of "ngram": ILIKE, lower(x) LIKE and case-insensitive expressions use the index as well.
                 Without it (by default) they do not, and it is a little smaller.
@@ -507,7 +511,7 @@ class Table:
         from .commit.indexing import create_index
 
         self.handle.check_latest()
-        all_options = {"fpp": fpp, "shard_bytes": shard_bytes, "ignore_case": ignore_case}
+        all_options = {"fpp": fpp, "shard_bytes": shard_bytes, "ignore_case": ignore_case, "include": include}
         options = {name: value for name, value in all_options.items() if value is not None}
         version = create_index(
             self.handle, columns, kind, maintain=maintain, options=options, progress=_reported(progress)

@@ -236,7 +236,7 @@ def create_index(
     Args:
         kind: "bloom", "secondary", "ngram" or "stats".
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
-        options: those of the kind, as `fpp`, `shard_bytes` and `ignore_case`.
+        options: those of the kind, as `fpp`, `shard_bytes`, `ignore_case` and `include`.
 
     Raises:
         As `Table.create_index`, and errors of executors by their own type.

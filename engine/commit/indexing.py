@@ -187,12 +187,18 @@ def _refreshed(
 
 
 def _is_current(instant: Instant, index: IndexState, index_kind: IndexKind) -> bool:
-    return index_kind.is_current(instant, index) and derived.serves(instant, index)
+    return _of_kind(instant, index, index_kind) is index and derived.serves(instant, index)
 
 
 def _renewed(instant: Instant, index: IndexState, index_kind: IndexKind) -> IndexState:
-    state = index if index_kind.is_current(instant, index) else index_kind.renewed(instant, index)
+    state = _of_kind(instant, index, index_kind)
     return derived.renewed(instant, state) if derived.has_expression(instant, index) else state
+
+
+def _of_kind(instant: Instant, index: IndexState, index_kind: IndexKind) -> IndexState:
+    """The index; or its new definition, if the types or the included columns are no longer those of the table."""
+    renewed = index_kind.renewed(instant, index)
+    return index if renewed.options == index.options else renewed
 
 
 def _built(

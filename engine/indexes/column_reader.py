@@ -38,10 +38,12 @@ class ColumnReader:
     sources: Sequence[Source]
 
     @classmethod
-    def of(cls, storage: Storage, instant: Instant, index: IndexState) -> ColumnReader:
-        sources = [source_of(instant, index, name) for name in instant.names_of(index)]
+    def of(cls, storage: Storage, instant: Instant, index: IndexState, included: Sequence[str] = ()) -> ColumnReader:
+        """`included`: further columns, which are read behind those of the index."""
+        names = [*instant.names_of(index), *included]
+        sources = [source_of(instant, index, name) for name in names]
         columns: list[ColumnInFiles] = []
-        for source, name in zip(sources, instant.names_of(index), strict=True):
+        for source, name in zip(sources, names, strict=True):
             read = [name] if source.computation is None else source.paths
             located = [column_in_files(instant, each) for each in read]
             columns += [column for column in located if column is not None]

@@ -319,7 +319,8 @@ class IndexKind(Protocol):
         ...
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
-        """The definition of an index that is not current, for the columns as they are, with nothing built."""
+        """The definition of an index for the columns as they are, with nothing built if its options differ: then a
+        refresh builds it again."""
         ...
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:

@@ -51,6 +51,7 @@ from ..predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
     from .bloom.format import FilterAddresses
+    from .secondary.included import StoredRows
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
@@ -72,12 +73,14 @@ class ProbeResult:
     covered     bool [n]: those that the index says something of at all
     fine        column -> where the fine part of each file is, for executors
     rows        a part of the predicate -> the rows of the covered files in which it is TRUE
+    stored      rows with their values, of an index with included columns
     """
 
     outcomes: Mapping[Node, np.ndarray]
     covered: np.ndarray
     fine: dict[str, FilterAddresses] = field(default_factory=dict)
     rows: dict[Node, RowsOf] = field(default_factory=dict)
+    stored: tuple[StoredRows, ...] = ()
 
 
 @dataclass

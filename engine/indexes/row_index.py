@@ -12,6 +12,7 @@ from ..state.coverage import covered_files, without_lost
 from ..state.snapshot import Snapshot
 from .kind import kind_named
 from .probe_results import Positions
+from .secondary.format import layout_of
 from .secondary.reader import SecondaryReader
 
 
@@ -43,7 +44,8 @@ def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = 
     """The runs of an index, for asking, less those that are damaged."""
     leaves = leaf_types(snapshot.instant.schema)
     runs = [run for run in index.runs if run.path not in damaged]
-    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in snapshot.instant.names_of(index)])
+    kinds = [leaves[name] for name in snapshot.instant.names_of(index)]
+    return SecondaryReader(snapshot.readers, runs, kinds, layout_of(index.options.get("include")))
 
 
 def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:

@@ -32,6 +32,7 @@ from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
 from ..state.manifest import slices_of
 from .file_tasks import FileTask, RowGroups
+from .index_answer import index_lines
 from .reasons import PartReasons, PruningFacts, Reason, WhyKept, parts_of, reasons_of_part, why_kept
 from .row_groups import evidence_in_row_groups, read_fine_rows
 from .steps import Step, bytes_text
@@ -92,6 +93,7 @@ def _grid(steps: list[Step]) -> str:
 def remarks(plan: PlannedScan) -> list[str]:
     """What a person should know besides the steps."""
     lines = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
+    lines += index_lines(plan)
     for residual in residuals(plan.bound):
         hint = ""
         if residual.engine == "duckdb" and has_low_arrow(residual.text):

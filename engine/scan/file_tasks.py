@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FOOTERS_MAX = 256  # of more files the footers are not part of the tasks
 TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
-_PARTITION, _FINE = "partition:", "fine:"
+PARTITION, _FINE = "partition:", "fine:"
 _PLACE = ("fine_path", "fine_offset", "fine_length")
 
 
@@ -186,7 +186,7 @@ class TaskRows:
         is_read = set(TASK_FIELDS) <= set(units.files.column_names)
         rows = units.files.slice(files.start or 0, len(ids)) if is_read else snapshot.rows(ids, TASK_FIELDS)
         columns = {name: rows.column(name) for name in TASK_FIELDS}
-        columns |= _partition_values(snapshot, rows.column("partition_id"))
+        columns |= partition_values(snapshot, rows.column("partition_id"))
         matching = remaining.rows_matching
         flags = {
             "is_exact": units.exact[unit_of],
@@ -214,7 +214,7 @@ class TaskRows:
         """One task a row."""
         count = self.columns.num_rows
         values = {name: self.columns.column(name).to_pylist() for name in (*TASK_FIELDS, *_FLAGS)}
-        names = [name for name in self.columns.column_names if name.startswith(_PARTITION)]
+        names = [name for name in self.columns.column_names if name.startswith(PARTITION)]
         partitions = [list(self.columns.column(name)) for name in names]
         fine = _places(self.columns)
         has_footers = "footer" in self.columns.column_names
@@ -226,7 +226,7 @@ class TaskRows:
         return [
             FileTask(
                 **{name: column[i] for name, column in values.items()},
-                partition={name[len(_PARTITION) :]: of[i] for name, of in zip(names, partitions, strict=True)},
+                partition={name[len(PARTITION) :]: of[i] for name, of in zip(names, partitions, strict=True)},
                 fine=tuple(place[i] for place in fine if place[i][0] is not None),
                 footer=footers[i],
                 filters={column: one for column, of in self.filters.items() if (one := of[i]) is not None},
@@ -256,13 +256,13 @@ def tasks_of(
     return rows.tasks()
 
 
-def _partition_values(snapshot: Snapshot, ids: pa.ChunkedArray) -> dict[str, pa.Array]:
+def partition_values(snapshot: Snapshot, ids: pa.ChunkedArray) -> dict[str, pa.Array]:
     """The partition columns' values of each file, by the ids of their partitions."""
     if not snapshot.instant.partitioning:
         return {}
     partition_ids = to_numpy(snapshot.partitions().column("partition_id"))
     places = from_numpy(np.searchsorted(partition_ids, to_numpy(ids)))
-    return {f"{_PARTITION}{name}": values.take(places) for name, values in snapshot.partition_values().items()}
+    return {f"{PARTITION}{name}": values.take(places) for name, values in snapshot.partition_values().items()}
 
 
 def _places(columns: pa.Table) -> list[list[tuple[str, int, int]]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ...base.arrays import from_numpy, to_numpy
 from ..predicates import Term, terms_of
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
+from .index_answer import answer_by_index
 from .planning import THREADS, Pair, PlannedScan
 from .row_groups import FINE_ROWS_MIN, row_groups_of, whole_file
 from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
@@ -35,10 +36,18 @@ def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | N
     limit = plan.limit
     if limit == 0:
         return
+    row_count, context = 0, replace(context or plan.context, by_duckdb=[], by_pyarrow=[], why_pyarrow=[])
+    answer = answer_by_index(plan, context.columns)
+    if answer is not None:
+        rows = answer.rows(context)
+        row_count += rows.num_rows
+        yield rows
+        if answer.is_whole or (limit is not None and row_count >= limit):
+            return
+        plan = plan.of_units(~answer.units)
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
-    row_count, context = 0, replace(context or plan.context, by_duckdb=[], by_pyarrow=[], why_pyarrow=[])
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in paths]
@@ -138,6 +147,10 @@ def count(plan: PlannedScan, *, check: bool | None) -> int:
         total += int(rows.counts(row_counts)[of_files].sum())
         decided[units.unit_of[of_files]] = True
     plan.check_files(np.ones(units.count, dtype=bool), every=check)
+    answer = None if decided.all() else answer_by_index(plan, (), ~decided)
+    if answer is not None:
+        total += answer.rows(replace(plan.context, columns=())).num_rows
+        decided |= answer.units
     if decided.all():
         return total
     merged = to_merge(plan, ~decided)

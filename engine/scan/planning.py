@@ -184,6 +184,15 @@ class PlannedScan:
     def _again(self, request: ScanRequest, where: Node) -> PlannedScan:
         return PlannedScan(request, self.bound & where)
 
+    def of_units(self, chosen: np.ndarray) -> PlannedScan:
+        """The same scan of some of the kept units (bool [units])."""
+        part = object.__new__(type(self))
+        part.__dict__.update(self.__dict__)
+        for name in ("tasks", "_fine"):
+            part.__dict__.pop(name, None)
+        part.__dict__["_pruned"] = self.pruned.selected(chosen), self._pruned[1]
+        return part
+
     def for_task_rows(self) -> PlannedScan:
         """The same scan for callers of `task_rows` alone, which read the files' paths, some at a time."""
         planning = PlannedScan(self.request, self.where)

@@ -31,6 +31,7 @@ from ..state.manifest import BASE, DELETE, LOG, any_of, slices_of
 if TYPE_CHECKING:
     from ..indexes.bloom.format import FilterAddresses
     from ..indexes.probe_results import Positions
+    from ..indexes.secondary.included import StoredRows
 
 
 @dataclass
@@ -44,6 +45,7 @@ class PruningState:
     named       the units with their files' rows of the manifest; None before those are read
     fine        column -> where the fine filter of each file is
     rows        the rows of each file in which parts of the predicate are TRUE, where an index knows them
+    stored      rows with their values, of indexes with included columns
     predicate_outcomes    uint8 [units]: the cached outcomes of the predicate; None if they are out of date
     """
 
@@ -54,6 +56,7 @@ class PruningState:
     fine: dict[str, FilterAddresses] = field(default_factory=dict)
     rows: RowsByPart = field(default_factory=dict)
     predicate_outcomes: np.ndarray | None = None
+    stored: tuple[StoredRows, ...] = ()
 
     @classmethod
     def all_of(cls, bound: Node, ids: np.ndarray, named: Units | None = None) -> PruningState:
@@ -115,6 +118,7 @@ class PruningState:
             rows = {part: replace(one, covered=one.covered & alone) for part, one in rows.items()}
         add_rows(self.rows, rows)
         self.fine |= result.fine
+        self.stored += result.stored
         self.predicate_outcomes = None
 
     def filtered(self) -> PruningState:
@@ -138,6 +142,7 @@ class PruningState:
             {column: places.selected(files) for column, places in self.fine.items()},
             {part: rows.selected(files) for part, rows in self.rows.items()},
             None if self.predicate_outcomes is None else self.predicate_outcomes[units],
+            self.stored,
         )
 
     def with_files(self, ids: np.ndarray) -> PruningState:

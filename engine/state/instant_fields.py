@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import CorruptionError, FormatVersionError
+from ...errors import CorruptionError, FormatVersionError, SchemaError
+from ...hfile_like.block_values import check_schema
 from ..predicates.coerce import is_list
 from .coverage import Coverage, IndexState, Run
 from .derived import DerivedColumn, Expression
@@ -205,6 +206,18 @@ def _expression(node: list, columns: tuple[int, ...]) -> Expression:
     return Expression(node, columns)
 
 
+def _included(value: object) -> str:
+    """A schema whose columns are named by ids, of types that a run can store."""
+    schema = _schema(value)
+    try:
+        check_schema(schema)
+    except SchemaError as error:
+        raise FieldError(str(error)) from None
+    if not len(schema) or not all(name.isascii() and name.isdigit() for name in schema.names):
+        raise FieldError("columns are named by their ids")
+    return text(value)
+
+
 def _source(value: object) -> dict:
     source = _SOURCE(value)
     if source["kind"] != "directory" and not {"position", "table", "mark", "keys"} <= source.keys():
@@ -244,7 +257,10 @@ _OPTIONS: dict[str, Field] = {
     "stats": record({"shard_bytes": _SHARD_BYTES}, optional=("shard_bytes",)),
     # "duckdb": the minor version that computed the values of expressions
     "bloom": record({"fpp": probability, "duckdb": text}, optional=("duckdb",)),
-    "secondary": record({"shard_bytes": _SHARD_BYTES, "types": _texts, "duckdb": text}, optional=("duckdb",)),
+    "secondary": record(
+        {"shard_bytes": _SHARD_BYTES, "types": _texts, "duckdb": text, "include": _included},
+        optional=("duckdb", "include"),
+    ),
     "ngram": record({"ignore_case": flag, "grams": integer(1, INT64_MAX)}),
 }
 _SOURCE = record(

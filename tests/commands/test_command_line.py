@@ -66,6 +66,9 @@ def test_create_index_scan(say, files: Path) -> None:
     status, out, _ = say("create", lake)
     assert status == 0
     assert "indexed 3 files in 3 partitions: 120 rows" in out
+    status, out, _ = say("index", "add", lake, "k", "--kind", "secondary", "--include", "id", "--include", "x")
+    assert status == 0 and "include id, x" in out
+    assert say("index", "drop", lake, "k", "--kind", "secondary")[0] == 0
     status, out, _ = say("index", "add", lake, "id", "k", "--fpp", "0.001")
     assert status == 0
     assert "bloom(id)" in out and "bloom(k)" in out and "fpp 0.001" in out

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kernels_in_use import kernels
 from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.secondary.format import (
+    PLAIN,
+    GroupValues,
     delta_coded,
     encode_entries,
-    place,
-    places_of,
     positions_of,
     run_format,
 )
@@ -160,7 +160,7 @@ def test_compiled_code_writes_the_same_runs(data: st.DataObject) -> None:
             for path in paths:
                 with SortedFileReader(path) as reader:
                     every = np.unique(np.array([number for number, *_, rows in groups if rows], dtype=np.uint64))
-                    ids, _ = places_of(reader.scan_table()["key"].combine_chunks())
+                    ids = PLAIN.file_ids(reader.scan_table()["key"].combine_chunks())
                     listed = files_of(reader)
                     assert listed.contains(ids).all() and listed.count == listed.contains(every).sum()
             written.append([path.read_bytes() for path in paths])
@@ -191,7 +191,7 @@ def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:
 def test_positions_come_back_from_their_distances(rows: list[int]) -> None:
     rows.sort()
     values = OrderedCode([pa.bool_()]).encode([pa.array([True] * len(rows))])
-    entry = encode_entries(values, 5, place(1, 0))
+    entry = encode_entries([GroupValues(1, 0, 5, values)])
     found = positions_of(*(np.asarray(entry.column(i)) for i in (1, 2)), entry.column(3))
     assert found.tolist() == list(range(5, 5 + len(rows)))
     # Distances of any width, as rows that lie far apart have.

@@ -259,6 +259,34 @@ def test_rule_02_a_new_deletion_vector_is_another_identity(tmp_path, kind):
     _check_deletes(ss.open(lake, version=2 if kind is None else 3), [2])
 
 
+@needs("deltalake", 1, 4, what="writing deletion vectors")
+def test_deleted_rows_are_not_in_the_answers_of_an_index(tmp_path):
+    """Rows of included columns, of which a deletion vector takes some."""
+    lake = tmp_path / "lake"
+    data = pa.table({"a": [i % 3 for i in range(10)], "b": [f"b{i}" for i in range(10)]})
+    write_deltalake(str(lake), data, configuration={"delta.enableDeletionVectors": "true"})
+    write_deltalake(str(lake), pa.table({"a": [1], "b": ["other"]}), mode="append")
+    table = ss.create(lake, source="delta")
+    table.create_index("a", kind="secondary", include=["b"])
+    path = next(p for p in paths_of(lake) if json.loads(add_of(lake, p)["stats"])["numRecords"] == 10)
+    for rows in ([4], [4, 7]):
+        delete_rows(lake, path, rows)
+        table.refresh()
+        left = sorted([f"b{i}" for i in (1, 4, 7) if i not in rows] + ["other"])
+        for step in ("unsynced", "synced", "indexed"):
+            plan = table.scan("a = 1", columns=["b"])
+            assert sorted(plan.to_table()["b"].to_pylist()) == left
+            assert (table.scan("a = 1").count(), table.scan("a = 1 AND b >= 'b5'").count()) == (
+                len(left),
+                len(left) - 1,
+            )
+            assert ("no data file read" in plan.explain()) == (step == "indexed")
+            if step == "unsynced":
+                table.sync()
+            else:
+                table.refresh_index("a", kind="secondary")
+
+
 def _check_deletes(table, rows):
     """Rule 19: a file with deletes is kept, and what its metadata count is never an answer."""
     left = [value for value in range(10) if value not in rows]

@@ -285,6 +285,21 @@ def test_rule_02_position_deletes_are_another_identity_of_their_file(tmp_path):
     assert sorted(ss.open(lake, version=2).scan("a < 9").to_table().column("a").to_pylist()) == [0, 1, 3, 4, 5, 6, 7, 8]
 
 
+def test_deleted_positions_are_not_in_the_answers_of_an_index(tmp_path):
+    """Rows of included columns, of which a position delete file takes some."""
+    their, lake = _made(tmp_path, pa.schema([("a", pa.int64()), ("b", pa.int64())]), ())
+    their.append(pa.table({"a": [i % 3 for i in range(10)], "b": list(range(10))}))
+    table = ss.create(lake, source="iceberg")
+    (path,) = table.files().column("path").to_pylist()
+    delete_positions(lake, f"file://{lake}/{path}", [4])
+    table.refresh()
+    table.sync()
+    table.create_index("a", kind="secondary", include=["b"])
+    plan = table.scan("a = 1", columns=["b"])
+    assert sorted(plan.to_table()["b"].to_pylist()) == [1, 7] and table.scan("a = 1 AND b > 1").count() == 1
+    assert "answered by index secondary(a), no data file read" in plan.explain()
+
+
 def _check_unreadable(table, where, path):
     for ask in (lambda plan: plan.count(), lambda plan: plan.to_table(), lambda plan: plan.max("a")):
         with pytest.raises(ss.NotReadableError) as caught:

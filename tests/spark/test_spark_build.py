@@ -36,9 +36,18 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.mark.some_cases(2)
-@pytest.mark.parametrize(("kind", "columns"), [("bloom", "k"), ("secondary", "k"), ("secondary", ["s", "k"])])
-def test_what_executors_build_answers_as_what_is_built_here(spark, lake: Path, kind: str, columns: object) -> None:
-    options = {"fpp": 0.001} if kind == "bloom" else {}
+@pytest.mark.parametrize(
+    ("kind", "columns", "options"),
+    [
+        ("bloom", "k", {"fpp": 0.001}),
+        ("secondary", "k", {}),
+        ("secondary", ["s", "k"], {}),
+        ("secondary", "s", {"include": ["k"]}),
+    ],
+)
+def test_what_executors_build_answers_as_what_is_built_here(
+    spark, lake: Path, kind: str, columns: object, options: dict
+) -> None:
     version = sks.create_index(spark, lake, columns, kind, **options)
     table = ss.open(lake)
     told = table.indexes().to_pylist()[-1]
@@ -52,6 +61,12 @@ def test_what_executors_build_answers_as_what_is_built_here(spark, lake: Path, k
         one, other = table.scan(where), there.scan(where)
         assert one.row_groups().sort_by("path") == other.row_groups().sort_by("path")
         assert one.count() == other.count()
+        if "include" in options:
+            plan, column_names = table.scan(where, columns=["p", "s", "k"]), ["k", "s", "p"]
+            order = [(name, "ascending") for name in column_names]
+            found = other.to_table().select(column_names).sort_by(order)
+            assert plan.to_table().select(column_names).sort_by(order).equals(found)
+            assert "answered by index secondary(s), no data file read" in plan.explain()
     assert table.scan("k = 12345").files().num_rows == 0
     assert table.verify(deep=True) == []
     table.optimize()

@@ -160,6 +160,21 @@ def test_the_end_of_a_large_run_comes_with_the_nodes_of_its_index(waits: ModuleT
             assert reader.get(keys[number]) == {"value": values[number].as_py()}
 
 
+def test_a_cold_row_of_included_columns(waits: ModuleType) -> None:
+    """As a cold plan: no data file is read."""
+    with waits.far_bucket() as bucket:
+        waits.put_files(bucket, "lake", FILES, ROWS_A_FILE, ROWS_A_FILE // 3)
+        table = ss.create(LAKE)
+        table.create_index("id", kind="secondary", include=["n"])
+        for commit in range(12):
+            write(table, waits.rows(1_000_000 + 100 * commit, 100))
+        for number in (12_345, 1_000_555):
+            where = needle(waits, number)
+            waits.forget()
+            assert counted(bucket, lambda where=where: ss.open(LAKE).scan(where, columns=["n"]).to_table()) <= 4
+            assert ss.open(LAKE).scan(where, columns=["n"]).to_table()["n"].to_pylist() == [number]
+
+
 def test_a_warm_needle(bucket: Any, waits: ModuleType) -> None:
     table = ss.open(LAKE)
     assert table.scan(needle(waits, 23_456)).to_table().num_rows == 1

@@ -23,6 +23,7 @@ from ...state.run_format import RunFormat
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader
+from .format import PLAIN, EntryLayout, GroupValues
 from .sort import MEMORY_BYTES, EntrySorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
@@ -41,10 +42,12 @@ def build_runs(
     name: str = "secondary",
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
+    layout: EntryLayout = PLAIN,
 ) -> tuple[tuple[Run, ...], list[int]]:
     """(one run over some base files, in shards; the ids of those that could not be read, of which it has no entries).
 
-    kinds     the types that the columns are encoded as
+    reader    of the columns of the key, then of the included columns
+    kinds     the types that the columns of the key are encoded as
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
     name      of the step, for `progress`, which counts files
@@ -52,17 +55,17 @@ def build_runs(
     holes: dict[int, None] = {}
     done = 0
     with (
-        EntrySorter(OrderedCode(kinds), memory_bytes) as sorter,
+        EntrySorter(OrderedCode(kinds), memory_bytes, layout=layout) as sorter,
         contextlib.closing(_read(reader, kinds, files, sorter)) as parts,
     ):
-        for part, batches in parts:
-            if isinstance(batches, Exception):
+        for part, groups in parts:
+            if isinstance(groups, Exception):
                 if part.file_id not in holes:
                     holes[part.file_id] = None
-                    warnings.warn(f"not indexed, and read by every scan until it is: {batches}", stacklevel=4)
+                    warnings.warn(f"not indexed, and read by every scan until it is: {groups}", stacklevel=4)
             else:
-                for entries in batches:
-                    sorter.add_entries(entries)
+                for group in groups:
+                    sorter.add_group(group)
             if part.is_last:
                 done += 1
                 if progress:
@@ -95,8 +98,8 @@ def _parts(files: pa.Table) -> Iterator[_RowGroups]:
 
 def _read(
     reader: ColumnReader, kinds: Sequence[pa.DataType], files: pa.Table, sorter: EntrySorter
-) -> Generator[tuple[_RowGroups, list[pa.RecordBatch] | Exception]]:
-    def read(part: _RowGroups) -> list[pa.RecordBatch] | Exception:
+) -> Generator[tuple[_RowGroups, list[GroupValues] | Exception]]:
+    def read(part: _RowGroups) -> list[GroupValues] | Exception:
         try:
             return _keys_of(reader, kinds, part, sorter)
         except (*FILE_ERRORS, SchemaError, InvalidArgumentError) as error:
@@ -108,17 +111,18 @@ def _read(
 
 def _keys_of(
     reader: ColumnReader, kinds: Sequence[pa.DataType], part: _RowGroups, sorter: EntrySorter
-) -> list[pa.RecordBatch]:
-    """The entries of each row group of a part."""
-    batches: list[pa.RecordBatch] = []
+) -> list[GroupValues]:
+    """The values of each row group of a part."""
+    groups: list[GroupValues] = []
     with reader.open(part.row) as file:
         counts = file.row_counts
         # The manifest may count fewer row groups than there are: the last part takes them all.
         for group in range(part.first_group, len(counts) if part.is_last else min(part.stop_group, len(counts))):
-            pairs = zip(file.read(group), kinds, strict=True)
-            typed = [_as_kind(values, kind, part.row["path"]) for values, kind in pairs]
-            batches.append(sorter.encode(part.file_id, group, sum(counts[:group]), typed))
-    return batches
+            values = file.read(group)
+            typed = [_as_kind(one, kind, part.row["path"]) for one, kind in zip(values, kinds, strict=False)]
+            columns = [*typed, *values[len(kinds) :]]
+            groups.append(sorter.encode(part.file_id, group, sum(counts[:group]), columns))
+    return groups
 
 
 def _as_kind(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:

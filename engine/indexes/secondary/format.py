@@ -1,5 +1,7 @@
 """The secondary index: the files, row groups and rows that hold the values of some columns.
 
+    without included columns, an entry per value and row group:
+
     key      the values as one ordered key (`hfile_like.ordered`), then partition u32, sequence u32, row_group u32
     row      the least position, in the file, of a row of that row group with those values
     count    how many there are
@@ -7,35 +9,51 @@
              (7 bits a byte, the least first, 128 where more follow); null where there are none
     meta     `files`: see `state/lsm.py`
 
+    with included columns, an entry per row:
+
+    key      the same, and then the row's position in the file, u64
+    columns  the included columns, by their ids as names ("7"), in the types of the index's option `include`
+
 Nulls and NaN are values like others. A position is that of the row in the file, whatever rows a log's deletes take out.
 A run holds all entries of a file or none, and large runs are cut in shards by key range.
 """
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ....base import canon
 from ....base.arrays import (
+    big_endian,
     binary_rows,
     byte_table,
     empty_bytes,
+    from_big_endian,
     from_numpy,
     offsets_and_data,
     offsets_of,
     take_keys,
+    to_numpy,
     valid_mask,
 )
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout
+from ....hfile_like.block_values import plain_encoding
 from ....hfile_like.key_sort import sorted_keys
 from ...state.merge_policy import MergePolicy
 from ...state.run_format import SHARD_BYTES, RunFormat
 
 NAME = "secondary"
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
-PLACE_BYTES = PLACE.width_bytes
+PLACE_BYTES, ROW_BYTES = PLACE.width_bytes, 8
 RUN_SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("count", pa.int32()), pa.field("more", pa.binary())])
 ENTRY_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), *RUN_SCHEMA])
 BLOCK_BYTES = 48 << 10
@@ -43,52 +61,144 @@ POLICY = MergePolicy(commit_bytes=4 << 20)
 _VARINT_BYTES_MAX = 9
 
 
+@dataclass(frozen=True)
+class EntryLayout:
+    """What the entries of an index consist of. `included`: the included columns, by id; none in most indexes."""
+
+    included: pa.Schema
+
+    @property
+    def is_plain(self) -> bool:
+        """True without included columns."""
+        return not len(self.included)
+
+    @property
+    def place_bytes(self) -> int:
+        """How many bytes of a key follow the values."""
+        return PLACE_BYTES if self.is_plain else PLACE_BYTES + ROW_BYTES
+
+    @property
+    def values(self) -> pa.Schema:
+        """The value columns of a run."""
+        return RUN_SCHEMA if self.is_plain else self.included
+
+    @property
+    def entries(self) -> pa.Schema:
+        """The key and the value columns."""
+        return pa.schema([ENTRY_SCHEMA.field("key"), *self.values])
+
+    def file_ids(self, keys: pa.BinaryArray) -> np.ndarray:
+        """uint64: the files of whole keys. Raises CorruptionError for a key that is too short."""
+        offsets, buffer = offsets_and_data(keys)
+        if (np.diff(offsets) < self.place_bytes).any():
+            raise CorruptionError("a key of a secondary index lacks the place of its values", check="key")
+        if not len(keys):
+            return np.empty(0, dtype=np.uint64)
+        numbers = np.ndarray((len(buffer) - 7,), dtype=">u8", buffer=buffer, strides=(1,))  # at every byte
+        return numbers[offsets[1:].astype(np.int64) - self.place_bytes].astype(np.uint64)
+
+    def without_place(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """What the keys say of values."""
+        table = byte_table(keys)
+        if table is None:
+            return pc.binary_slice(keys, 0, -self.place_bytes)
+        return binary_rows(np.ascontiguousarray(table[:, : -self.place_bytes]))
+
+    def of_files(self, keys: pa.BinaryArray, file_ids: np.ndarray) -> pa.BinaryArray:
+        """The keys with other file ids (uint64 [n])."""
+        width = self.place_bytes - 8
+        rest = pc.binary_slice(keys, -width)
+        return with_ending(with_ending(self.without_place(keys), binary_rows(big_endian(file_ids, 8))), rest)
+
+
+PLAIN = EntryLayout(pa.schema([]))
+
+
+@cache
+def layout_of(included: str | None) -> EntryLayout:
+    """The layout of an index whose option `include` is that text: a schema of Arrow's IPC form, in base64."""
+    return PLAIN if included is None else EntryLayout(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(included))))
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which the values of an included column are stored; None for a type that no run can store."""
+    kind = canon.compared_type(kind)
+    return None if plain_encoding(kind) is None else kind
+
+
 def place(file_id: int, row_group: int) -> bytes:
     """What follows the values in a key."""
     return file_id.to_bytes(8, "big") + row_group.to_bytes(4, "big")
 
 
-def places_of(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64 file ids, int32 row groups) of whole keys. Raises CorruptionError for a key that is too short."""
-    table = byte_table(keys)
-    if table is not None and table.shape[1] >= PLACE_BYTES:
-        return tails_places(table[:, -PLACE_BYTES:])
-    offsets, buffer = offsets_and_data(keys)
-    ends = offsets[1:].astype(np.int64)
-    if (np.diff(offsets) < PLACE_BYTES).any():
-        raise CorruptionError("a key of a secondary index lacks the place of its values", check="key")
-    data = np.frombuffer(buffer, dtype=np.uint8)
-    tails = data[ends[:, None] + np.arange(-PLACE_BYTES, 0)]
-    return tails_places(tails)
-
-
 def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same of the last bytes of keys, uint8 [n, 12]."""
+    """(uint64 file ids, int32 row groups) of the ends of keys, uint8 [n, 12 or more]."""
     ids = np.ascontiguousarray(tails[:, :8]).view(">u8").reshape(-1).astype(np.uint64)
-    groups = np.ascontiguousarray(tails[:, 8:]).view(">u4").reshape(-1)
+    groups = np.ascontiguousarray(tails[:, 8:PLACE_BYTES]).view(">u4").reshape(-1)
     return ids, groups.astype(np.int32)
+
+
+def tails_rows(tails: np.ndarray) -> np.ndarray:
+    """int64: the positions in keys of an index with included columns. Raises CorruptionError for one that no file
+    has."""
+    rows = from_big_endian(tails[:, PLACE_BYTES:]).astype(np.int64)
+    if (rows < 0).any():
+        raise _bad()
+    return rows
 
 
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def encode_entries(
-    values: pa.BinaryArray, first_row: int, ending: bytes, row_of: np.ndarray | None = None
-) -> pa.RecordBatch:
-    """Entries (ENTRY_SCHEMA), ascending, of the encoded values of a row group's rows, whose first is row `first_row`
-    of the file; `ending` is the place of the row group. `row_of`, int64, ascending: the row of each value, if rows have
-    any number of them; a row is once in the entry of a value that it has twice."""
+class GroupValues(NamedTuple):
+    """The encoded values of a row group's rows, in their order, with the included columns; `first_row`: the position of
+    the first one in the file. `row_of`, int64, ascending: the row of each value, if rows have any number of them."""
+
+    file_id: int
+    row_group: int
+    first_row: int
+    values: pa.BinaryArray
+    included: Sequence[pa.Array] = ()
+    row_of: np.ndarray | None = None
+
+
+def encode_entries(groups: Sequence[GroupValues], layout: EntryLayout = PLAIN) -> pa.RecordBatch:
+    """Entries, ascending, of some row groups, each of which is given once. All rows are sorted together: equal values
+    stay in the order of files and rows. A row is once in the entry of a value that it has twice."""
+    groups = sorted(groups, key=lambda group: group[:2])
+    values = pa.concat_arrays([group.values for group in groups])
     order, is_again = sorted_keys(values)
-    rows = (order if row_of is None else row_of[order]) + first_row
-    if row_of is not None:
+    sizes = np.array([len(group.values) for group in groups], dtype=np.int64)
+    group_of = np.repeat(np.arange(len(groups), dtype=np.int32), sizes)[order]
+    shifts = np.array([group.first_row for group in groups], dtype=np.int64) - offsets_of(sizes)[:-1]
+    rows = order + shifts[group_of]
+    is_again[1:] &= group_of[1:] == group_of[:-1]
+    if any(group.row_of is not None for group in groups):
+        every = [np.arange(len(one.values)) if one.row_of is None else one.row_of for one in groups]
+        firsts = np.array([group.first_row for group in groups], dtype=np.int64)
+        rows = np.concatenate(every)[order] + firsts[group_of]
         is_new = ~is_again | np.append(True, rows[1:] != rows[:-1])[: len(rows)]
-        order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
+        order, rows, is_again, group_of = order[is_new], rows[is_new], is_again[is_new], group_of[is_new]
+    places = np.array([list(place(*group[:2])) for group in groups], dtype=np.uint8)
+    if not layout.is_plain:
+        tails = np.concatenate([places[group_of], big_endian(rows.astype(np.uint64), ROW_BYTES)], axis=1)
+        included = [pa.concat_arrays(parts) for parts in zip(*(group.included for group in groups), strict=True)]
+        columns = [with_ending(take_keys(values, order), binary_rows(tails)), *(taken(one, order) for one in included)]
+        return pa.RecordBatch.from_arrays(columns, schema=layout.entries)
     starts = np.flatnonzero(~is_again)
     counts = np.diff(np.append(starts, len(rows)))
-    endings = binary_rows(np.tile(np.frombuffer(ending, dtype=np.uint8), (len(starts), 1)))
-    keys = with_ending(take_keys(values, order[starts]), endings)
-    columns = [keys, from_numpy(rows[starts]), from_numpy(counts.astype(np.int32))]
-    return pa.RecordBatch.from_arrays([*columns, delta_coded(rows, is_again, counts)], schema=ENTRY_SCHEMA)
+    keys = with_ending(take_keys(values, order[starts]), binary_rows(places[group_of[starts]]))
+    columns = [keys, from_numpy(rows[starts]), from_numpy(counts.astype(np.int32)), delta_coded(rows, is_again, counts)]
+    return pa.RecordBatch.from_arrays(columns, schema=layout.entries)
+
+
+def taken(column: pa.Array, order: np.ndarray) -> pa.Array:
+    """The values at int64 places."""
+    if column.null_count == len(column):
+        return pa.nulls(len(order), column.type)
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return from_numpy(to_numpy(column)[order])
+    return column.take(from_numpy(order))
 
 
 def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray:
@@ -97,14 +207,6 @@ def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray
     if table is not None and tails is not None:
         return binary_rows(np.concatenate([table, tails], axis=1))
     return pc.binary_join_element_wise(keys, endings, empty_bytes())
-
-
-def without_place(keys: pa.BinaryArray) -> pa.BinaryArray:
-    """What the keys say of values."""
-    table = byte_table(keys)
-    if table is None:
-        return pc.binary_slice(keys, 0, -PLACE_BYTES)
-    return binary_rows(np.ascontiguousarray(table[:, :-PLACE_BYTES]))
 
 
 def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:
@@ -171,10 +273,8 @@ def _bad() -> CorruptionError:
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-def run_format(shard_bytes: int | None = SHARD_BYTES, block_bytes: int = BLOCK_BYTES) -> RunFormat:
+def run_format(
+    shard_bytes: int | None = SHARD_BYTES, block_bytes: int = BLOCK_BYTES, layout: EntryLayout = PLAIN
+) -> RunFormat:
     """How the runs of an index with shards of that size are written."""
-    return RunFormat(block_bytes, shard_bytes=shard_bytes, templates=False, file_ids=_file_ids, policy=POLICY)
-
-
-def _file_ids(keys: pa.BinaryArray) -> np.ndarray:
-    return places_of(keys)[0]
+    return RunFormat(block_bytes, shard_bytes=shard_bytes, templates=False, file_ids=layout.file_ids, policy=POLICY)

@@ -20,10 +20,18 @@ from ....hfile_like.lookup import RowSelection
 from ...state import Run
 from ...state.runs import RunReaders
 from ..probe_results import Positions
-from .format import PLACE_BYTES, positions_of, tails_places
+from .format import PLAIN, EntryLayout, positions_of, tails_places, tails_rows
 
 _ENDS_KEPT_MIN = 64  # for so many ranges in a run, its index is taken apart first
 _AHEAD_BYTES = 8 << 20
+
+
+class Found(NamedTuple):
+    """Entries of some blocks of a run, and what they say."""
+
+    run: Run
+    selection: RowSelection
+    hits: Hits
 
 
 class Counts(NamedTuple):
@@ -88,10 +96,12 @@ class Hits:
 class RunBlocks:
     """The block index of a run: for many questions taken apart once, and kept with the run."""
 
-    def __init__(self, readers: RunReaders, run: Run, ranges: int | None):
-        """For so many questions; None for very many."""
+    def __init__(self, readers: RunReaders, run: Run, ranges: int | None, layout: EntryLayout = PLAIN):
+        """For so many questions; None for very many. Raises CorruptionError for a run of other columns."""
         self._readers, self._run = readers, run
         self.reader = readers.reader(run)
+        if not self.reader.schema.equals(layout.values):
+            raise CorruptionError("has other columns than its index; rebuild the index", path=run.path, check="columns")
         self._ends: tuple[list[bytes], list[bytes]] | None = None
         if ranges is None or ranges >= _ENDS_KEPT_MIN or readers.holds(run, "block ends"):
             self._ends = readers.decoded(run, "block ends", _block_ends, lambda _: True)
@@ -136,12 +146,16 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
     return [block.first_key for block in blocks], [block.last_key for block in blocks]
 
 
-def hits_of(selection: RowSelection, *, with_rows: bool) -> Hits:
+def hits_of(selection: RowSelection, layout: EntryLayout, *, with_rows: bool) -> Hits:
     """What entries say."""
     try:
-        ids, groups = tails_places(selection.key_tails(PLACE_BYTES))
+        tails = selection.key_tails(layout.place_bytes)
     except InvalidArgumentError as error:
         raise CorruptionError(f"{error}; rebuild the index", check="key") from None
+    ids, groups = tails_places(tails)
+    if not layout.is_plain:
+        ones, more = np.ones(len(ids), dtype=np.int32), pa.nulls(len(ids), pa.binary())
+        return Hits(ids, groups, tails_rows(tails), ones, more if with_rows else None)
     rows, counts = (_joined(selection, i) for i in (0, 1))
     return Hits(ids, groups, to_numpy(rows), to_numpy(counts), _joined(selection, 2) if with_rows else None)
 

@@ -22,7 +22,8 @@ from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_
 from ..derived import source_of
 from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
-from .format import NAME, run_format
+from .format import NAME, layout_of, run_format
+from .included import StoredRows, included_names, included_option
 from .key_ranges import IndexMatch, KeyRanges, key_ranges, matches_of
 from .reader import SecondaryReader
 
@@ -50,7 +51,7 @@ class SecondaryKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        checked_options(self.name, options, ["shard_bytes"])
+        checked_options(self.name, options, ["shard_bytes", "include"])
         ids = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
         derived = [one for name in columns if (one := instant.derived_column(name)) is not None]
         if len(columns) > 1 and any(one.expression is None for one in derived):
@@ -59,6 +60,10 @@ class SecondaryKind:
             "shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES)),
             "types": [ordered_class(kind) for _, kind in ids],
         }
+        if "include" in options and derived:
+            raise SchemaError("include= is for keys of columns, not of elements or expressions")
+        if "include" in options:
+            stored["include"] = included_option(instant, columns, options["include"])
         return [IndexState(0, self.name, tuple(number for number, _ in ids), stored, maintain)]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
@@ -66,19 +71,23 @@ class SecondaryKind:
         from .build import FILE_COLUMNS, build_runs
 
         names = handle.instant.names_of(index)
+        included = [name for name in included_names(handle.instant, index) if name is not None]
+        layout = layout_of(index.options.get("include"))
+        assert len(included) == len(layout.included)  # an index that lost one is renewed before it is built
         reached = _up_to(files, PUBLISHED_ROWS)
 
         def path_of(shard: int) -> str:
             return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
         runs, left_out = build_runs(
-            ColumnReader.of(handle.storage, handle.instant, index),
+            ColumnReader.of(handle.storage, handle.instant, index, included),
             _types(handle.instant, index),
             handle.index_storage,
             files.slice(0, reached).select(FILE_COLUMNS),
             path_of,
             (1, handle.version),
-            run_format(index.options["shard_bytes"]),
+            run_format(index.options["shard_bytes"], layout=layout),
+            layout=layout,
             name=f"secondary({', '.join(names)})",
             progress=job.progress,
         )
@@ -94,9 +103,10 @@ class SecondaryKind:
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
         from .sort import KeyPartSpec
 
-        names = tuple(instant.names_of(index))
+        names, included = tuple(instant.names_of(index)), tuple(included_names(instant, index))
         sources = tuple(source_of(instant, index, name) for name in names)
-        return KeyPartSpec(names, tuple(_types(instant, index)), sources)
+        types, layout = tuple(_types(instant, index)), layout_of(index.options.get("include"))
+        return KeyPartSpec(names, types, sources, included, layout)
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_entries
@@ -114,7 +124,14 @@ class SecondaryKind:
         return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
-        options = {"shard_bytes": index.options["shard_bytes"]}
+        if "include" not in index.options and self.is_current(instant, index):
+            return index
+        options: dict[str, Any] = {"shard_bytes": index.options["shard_bytes"]}
+        key = instant.names_of(index)
+        floats = [name for name, kind in zip(key, _types(instant, index), strict=True) if pa.types.is_floating(kind)]
+        included = [n for n in included_names(instant, index) if n is not None and (n not in key or n in floats)]
+        if included:
+            options["include"] = included
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
 
@@ -132,7 +149,8 @@ class SecondaryKind:
             derived = snapshot.instant.derived_column(names[0])
             has_elements = derived is not None and derived.expression is None
             runs = [run for run in index.runs if run.path not in damaged]
-            reader = SecondaryReader(snapshot.readers, runs, types, has_elements=has_elements)
+            layout = layout_of(index.options.get("include"))
+            reader = SecondaryReader(snapshot.readers, runs, types, layout, has_elements=has_elements)
             for fit in matches_of(bound, names, has_elements=has_elements):
                 ranges = key_ranges(code, fit.key_parts)
                 probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
@@ -214,19 +232,24 @@ class PositionsProbe:
     def run(self, files: ProbedFiles) -> ProbeResult:
         ids, covered = files.ids, files.covered_by(self.index)
         covered = without_lost(covered, ids, self.index.runs, files.damaged, files.segments_of)
-        positions = self.reader.positions(self.ranges, rows_max=ROWS_MAX)
+        found = self.reader.found(self.ranges)
+        positions = self.reader.positions_of(found, ROWS_MAX)
         rows: dict[Node, RowsOf] = {}
+        stored: tuple[StoredRows, ...] = ()
         if positions is not None:
+            if not self.reader.layout.is_plain and not self.fit.is_all_but:
+                stored = (StoredRows(self.index, self.fit.part, self.names, self.reader.code, found),)
             rows[self.fit.part] = RowsOf(positions, self.fit.is_all_but, self.fit.is_exact, covered)
             counts = _sums(ids, positions.file_ids, np.ones(len(positions.file_ids), dtype=np.int64))
         else:
             self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
+            del found
             row_counts = self.reader.counts(self.ranges)
             counts = _sums(ids, row_counts.file_ids, row_counts.counts)
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
         impossible = covered & (self.row_counts.are_all(ids, counts) if self.fit.is_all_but else counts == 0)
         outcomes[impossible] = ANY & ~TRUE
-        return ProbeResult({self.fit.part: outcomes}, covered, rows=rows)
+        return ProbeResult({self.fit.part: outcomes}, covered, rows=rows, stored=stored)
 
 
 class _RowCounts:

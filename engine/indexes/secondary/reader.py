@@ -22,8 +22,8 @@ from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import prefetched
 from ..probe_results import Positions
-from .format import without_place
-from .hits import Counts, Hits, RunBlocks, hits_of, row_order
+from .format import PLAIN, EntryLayout
+from .hits import Counts, Found, Hits, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
 _THREADS_MAX = 16
@@ -42,12 +42,19 @@ class SecondaryReader:
     only `positions` and `counts` are requested then.
 
     code    how keys are encoded
+    layout  what its entries consist of
     """
 
     def __init__(
-        self, readers: RunReaders, runs: Sequence[Run], kinds: Sequence[pa.DataType], *, has_elements: bool = False
+        self,
+        readers: RunReaders,
+        runs: Sequence[Run],
+        kinds: Sequence[pa.DataType],
+        layout: EntryLayout = PLAIN,
+        *,
+        has_elements: bool = False,
     ):
-        self.code = OrderedCode(kinds)
+        self.code, self.layout = OrderedCode(kinds), layout
         self._has_elements = has_elements
         self._readers, self._runs = readers, tuple(runs)
 
@@ -58,7 +65,7 @@ class SecondaryReader:
         def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
             run, own_ranges = task
             with reading_run(run):
-                blocks = RunBlocks(self._readers, run, len(own_ranges))
+                blocks = RunBlocks(self._readers, run, len(own_ranges), self.layout)
                 return blocks.entries({i for start, stop in own_ranges for i in blocks.between(start, stop)})
 
         return sum(self._of_each(of_run, list(self._runs_within(ranges))))
@@ -71,7 +78,15 @@ class SecondaryReader:
 
     def positions(self, ranges: KeyRanges, rows_max: int | None = None) -> Positions | None:
         """The rows whose keys lie in some ranges; None where there are more than `rows_max`: none is made then."""
-        hits = Hits.concat(list(self._hits(ranges, with_rows=True)))
+        return self.positions_of(self.found(ranges), rows_max)
+
+    def found(self, ranges: KeyRanges) -> list[Found]:
+        """The entries in some ranges, as they are stored: of a row that two runs have, both."""
+        return list(self._found(ranges, with_rows=True))
+
+    def positions_of(self, found: Sequence[Found], rows_max: int | None = None) -> Positions | None:
+        """The rows of some entries; None where there are more than `rows_max`: none is made then."""
+        hits = Hits.concat([one.hits for one in found])
         hits = hits if self._has_elements else hits.once()
         if rows_max is not None and int(hits.counts.sum(dtype=np.int64)) > rows_max:
             return None
@@ -87,7 +102,8 @@ class SecondaryReader:
         those that have one. Blocks are read from that end of the keys on, as long as there are too few."""
         start, stop = (NULL_MARK, VALUE_MARK) if nulls else (VALUE_MARK, prefix_successor(VALUE_MARK) or b"")
         ends = [
-            _RunEnd(self._readers, run, start, stop, last) for run, _ in self._runs_within(KeyRanges([start], [stop]))
+            _RunEnd(self._readers, run, start, stop, last, self.layout)
+            for run, _ in self._runs_within(KeyRanges([start], [stop]))
         ]
         while True:
             keys, hits = _complete(ends, last)
@@ -109,12 +125,12 @@ class SecondaryReader:
         hits, keys = hits.take(np.arange(min(enough, len(hits.rows)))), keys.slice(0, enough)
         rows = Positions(*(column[:count] for column in hits.positions()))
         of_row = np.repeat(np.arange(len(hits.counts)), hits.counts)[:count]
-        values = self.code.decode(without_place(keys))[0] if len(keys) else pa.nulls(0, self.code.kinds[0])
+        values = self.code.decode(self.layout.without_place(keys))[0] if len(keys) else pa.nulls(0, self.code.kinds[0])
         return rows, values.take(from_numpy(of_row))
 
     def counts(self, ranges: KeyRanges) -> Counts:
         """How many rows of each row group lie in some ranges: no row is made."""
-        hits = Hits.concat(list(self._hits(ranges, with_rows=False))).once()
+        hits = Hits.concat([found.hits for found in self._found(ranges, with_rows=False)]).once()
         order = np.lexsort((hits.row_groups, hits.file_ids))
         ids, groups, counts = hits.file_ids[order], hits.row_groups[order], hits.counts[order].astype(np.int64)
         is_new = np.ones(len(ids), dtype=bool)
@@ -125,14 +141,14 @@ class SecondaryReader:
     def value_counts(self, ids: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
         """(the values of each column, int64 [n]: how many rows have them) in some files (uint64 ids, ascending). The
         same values may come several times."""
-        ends = [_RunEnd(self._readers, run, *_EVERY, last=False) for run in self._runs if run.entries]
+        ends = [_RunEnd(self._readers, run, *_EVERY, False, self.layout) for run in self._runs if run.entries]
         for end in ends:
             end.read_more(len(end.blocks_left))
         keys, hits = _complete(ends, last=False)
         chosen = np.flatnonzero(np.isin(hits.file_ids, ids))
         hits = hits.take(chosen)
         first = hits.first_of_each()
-        values = self.code.decode(without_place(keys.take(from_numpy(chosen[first]))))
+        values = self.code.decode(self.layout.without_place(keys.take(from_numpy(chosen[first]))))
         return values, hits.counts[first].astype(np.int64)
 
     def join(self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS) -> Iterator[tuple[np.ndarray, Positions]]:
@@ -162,7 +178,7 @@ class SecondaryReader:
         key_span = KeyRanges(listed[:1], [ranges[-1][1]])
         for run, own_ranges in self._runs_within(key_span):
             with reading_run(run):
-                blocks = RunBlocks(self._readers, run, None)
+                blocks = RunBlocks(self._readers, run, None, self.layout)
                 spans = [
                     (i, *blocks.keys_in(i, listed)) for start, stop in own_ranges for i in blocks.between(start, stop)
                 ]
@@ -174,7 +190,7 @@ class SecondaryReader:
                     )
                     if len(found):
                         numbers = np.concatenate([np.arange(low, high) for (_, low, high), _ in some])
-                        yield numbers[found], hits_of(selection, with_rows=True)
+                        yield numbers[found], hits_of(selection, self.layout, with_rows=True)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -185,15 +201,15 @@ class SecondaryReader:
             if own_ranges and run.entries:
                 yield run, own_ranges
 
-    def _hits(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[Hits]:
+    def _found(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[Found]:
         """What lies in some ranges, block by block."""
 
-        def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[Hits]:
+        def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[Found]:
             with reading_run(task[0]):
-                return list(self._hits_of(*task, with_rows=with_rows))
+                return list(self._found_in(*task, with_rows=with_rows))
 
-        for hits in self._of_each(of_run, list(self._runs_within(ranges))):
-            yield from hits
+        for found in self._of_each(of_run, list(self._runs_within(ranges))):
+            yield from found
 
     def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
         """The work for each run; side by side where a request takes long."""
@@ -201,8 +217,8 @@ class SecondaryReader:
             return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)
 
-    def _hits_of(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[Hits]:
-        blocks = RunBlocks(self._readers, run, len(ranges))
+    def _found_in(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[Found]:
+        blocks = RunBlocks(self._readers, run, len(ranges), self.layout)
         wanted: dict[int, list[tuple[bytes, bytes]]] = {}
         for start, stop in ranges:
             touched = blocks.between(start, stop)
@@ -212,7 +228,7 @@ class SecondaryReader:
         for some in batched(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
             found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
             if len(found):
-                yield hits_of(selection, with_rows=with_rows)
+                yield Found(run, selection, hits_of(selection, self.layout, with_rows=with_rows))
 
 
 class _RunEnd:
@@ -222,10 +238,11 @@ class _RunEnd:
     keys, hits     what was read
     """
 
-    def __init__(self, readers: RunReaders, run: Run, start: bytes, stop: bytes, last: bool):
+    def __init__(self, readers: RunReaders, run: Run, start: bytes, stop: bytes, last: bool, layout: EntryLayout):
         self._run, self._range, self._last, self._read_next = run, (start, stop), last, 1
+        self._layout = layout
         with reading_run(run):
-            self._blocks = RunBlocks(readers, run, 1)
+            self._blocks = RunBlocks(readers, run, 1, layout)
             indices = list(self._blocks.between(start, stop))
         self.blocks_left = indices[::-1] if last else indices
         self.keys: list[pa.BinaryArray] = []
@@ -246,7 +263,7 @@ class _RunEnd:
             for some in batched(([self._range], block) for block in self._blocks.read(sorted(chosen))):
                 found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
                 if len(found):
-                    self.hits.append(hits_of(selection, with_rows=True))
+                    self.hits.append(hits_of(selection, self._layout, with_rows=True))
                 for block, cut in zip(selection.blocks, selection.slices, strict=True):
                     self.keys.append(block.keys.to_arrow().take(from_numpy(selection.rows[cut])))
 

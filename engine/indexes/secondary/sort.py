@@ -1,7 +1,7 @@
 """Sorting the entries of a secondary index in bounded memory.
 
-A row group's values become entries as they come. If enough of them wait, they are sorted and written to a temporary
-file, which is a sorted run. `state/lsm.py` merges these files like other runs.
+The encoded values of row groups wait in memory. If there are enough, they are sorted together and written as entries to
+a temporary file, which is a sorted run. `state/lsm.py` merges these files like other runs.
 
 A writer's task sorts the keys of its rows in the same way (`KeyPartBuilder`), as one run per key next to the task index
 file. It has no file ids: in its runs a file has its number in the task, and the commit replaces that by the id.
@@ -20,12 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from ....base import canon
-from ....base.arrays import from_numpy, offsets_and_data, take_keys, to_numpy
+from ....base.arrays import combine, from_numpy, offsets_and_data, take_keys
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, NotATableError, SchemaError, StorageError
 from ....hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 from ....hfile_like.block_keys import KEY_BYTES_MAX
+from ....hfile_like.block_values import ENCODING_STRINGS, check_text, plain_encoding
 from ....hfile_like.key_sort import sorted_keys
+from ...parquet.exact_cast import cast_exactly
+from ...parquet.leaves import leaf_array
 from ...predicates.coerce import is_list
 from ...state.coverage import IdRanges
 from ...state.lsm import write_runs
@@ -34,7 +37,7 @@ from ...storage import Storage
 from ..derived import Source
 from ..elements import elements_of
 from ..task_result import IndexPart
-from .format import ENTRY_SCHEMA, NAME, PLACE_BYTES, RUN_SCHEMA, encode_entries, place, places_of, run_format
+from .format import NAME, PLAIN, EntryLayout, GroupValues, encode_entries, run_format, taken
 
 # -- sorting ----------------------------------------------------------------------------------------------------------
 
@@ -43,7 +46,8 @@ MEMORY_BYTES = 192 << 20
 _GROUP_BYTES_MAX = 1 << 30
 _GROUP_ROWS_MAX = 48 << 20  # all of one value take less than an entry may have
 _ROW_BYTES = 16  # what sorting takes in addition to an entry
-_SPILL_FORMAT = run_format(None, block_bytes=256 << 10)
+_SPILL_BLOCK_BYTES = 256 << 10
+_VALUE_BYTES_MAX = 1 << 20  # of an included text
 
 
 class EntrySorter:
@@ -52,11 +56,20 @@ class EntrySorter:
 
     code           how the values are encoded
     memory_bytes   about how much waits in memory before it is written out
+    layout         what entries consist of
     """
 
-    def __init__(self, code: OrderedCode, memory_bytes: int = MEMORY_BYTES, folder: str | None = None):
-        self._code, self._memory_bytes, self._parent = code, memory_bytes, folder
+    def __init__(
+        self,
+        code: OrderedCode,
+        memory_bytes: int = MEMORY_BYTES,
+        folder: str | None = None,
+        layout: EntryLayout = PLAIN,
+    ):
+        self._code, self._memory_bytes, self._parent, self.layout = code, memory_bytes, folder, layout
+        self._spill_format = run_format(None, _SPILL_BLOCK_BYTES, layout)
         self._folder: str | None = None
+        self._groups: list[GroupValues] = []
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._spilled: list[str] = []
@@ -69,49 +82,59 @@ class EntrySorter:
 
     def close(self) -> None:
         """Releases everything."""
-        self._waiting, self._spilled = [], []
+        self._groups, self._waiting, self._spilled = [], [], []
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     def add(self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """The values of all rows of a row group, one array a column; `first_row`: its first row's position in the
-        file. Of a list column each element is a value.
-        Raises InvalidArgumentError for values that are too large for keys."""
-        self.add_entries(self.encode(file_id, row_group, first_row, columns))
+        """The values of all rows of a row group, one array per column of the key and per included column; `first_row`:
+        its first row's position in the file. Of a list column each element is a value. Raises InvalidArgumentError for
+        values that are too large, and for texts that are not UTF-8."""
+        self.add_group(self.encode(file_id, row_group, first_row, columns))
 
     def encode(
         self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]
-    ) -> pa.RecordBatch:
-        """The entries of a row group, for `add_entries`: apart, since this may be done in threads."""
-        row_of = None
+    ) -> GroupValues:
+        """What `add_group` takes: apart, since this may be done in threads."""
+        keys, layout, row_of = len(self._code.kinds), self.layout, None
         if is_list(columns[0].type):
             elements = elements_of(canon.flatten(columns[0]))
             columns, row_of = [elements.values], elements.rows
-        values = self._code.encode(columns)
+        values = self._code.encode(columns[:keys])
         if values.nbytes > _GROUP_BYTES_MAX or len(values) > _GROUP_ROWS_MAX:
             raise InvalidArgumentError(f"a row group has {values.nbytes:,} bytes of keys: at most {_GROUP_BYTES_MAX:,}")
         longest = int(np.diff(offsets_and_data(values)[0]).max(initial=0))
-        if longest + PLACE_BYTES > KEY_BYTES_MAX:
+        if longest + layout.place_bytes > KEY_BYTES_MAX:
             raise InvalidArgumentError(f"a value of {longest:,} bytes is too long to be a key")
-        return encode_entries(values, first_row, place(file_id, row_group), row_of)
+        included = [_stored(column, field) for column, field in zip(columns[keys:], layout.included, strict=True)]
+        return GroupValues(file_id, row_group, first_row, values, included, row_of)
+
+    def add_group(self, group: GroupValues) -> None:
+        """The rows of a row group, which comes once."""
+        self._make_room(group.values.nbytes + sum(column.nbytes for column in group.included), len(group.values))
+        if len(group.values):
+            self._groups.append(group)
 
     def add_entries(self, entries: pa.RecordBatch) -> None:
-        """The entries of a row group."""
-        size = entries.nbytes + _ROW_BYTES * entries.num_rows
-        if self._waiting and self._bytes + size > self._memory_bytes:
-            self._spill()
+        """Entries in any order; of a key that is there twice the last one stays."""
+        self._make_room(entries.nbytes, entries.num_rows)
         if entries.num_rows:
             self._waiting.append(entries)
-            self._bytes += size
+
+    def _make_room(self, size_bytes: int, rows: int) -> None:
+        size_bytes += _ROW_BYTES * rows
+        if (self._groups or self._waiting) and self._bytes + size_bytes > self._memory_bytes:
+            self._spill()
+        self._bytes += size_bytes
 
     def sorted(self, dropped: Collection[int] = ()) -> EntryBatch | SortedEntries:
         """All entries but those of the files that are `dropped`, to be written before this is closed."""
         if not self._spilled:
             entries = self._in_order()
-            kept = ~np.isin(places_of(entries.column(0))[0], _file_ids(dropped)) if dropped else None
+            kept = ~np.isin(self.layout.file_ids(entries.column(0)), _file_ids(dropped)) if dropped else None
             return _as_batch(entries if kept is None else entries.filter(from_numpy(kept)))
-        if self._waiting:
+        if self._groups or self._waiting:
             self._spill()
         if dropped:
             self._spilled = [self._without(_file_ids(dropped))]
@@ -122,30 +145,37 @@ class EntrySorter:
         """One temporary file of all entries but those of some files. Its meta still lists these files."""
         with _disk_errors():
             files = IdRanges.union(files_of(SortedFileReader(path)) for path in self._spilled)
-            path, options = self._next_path(), _SPILL_FORMAT.options(files=files)
+            path, options = self._next_path(), self._spill_format.options(files=files)
             with open(path, "wb") as sink:
-                merge_runs(self._spilled, sink, keep=lambda keys: ~np.isin(places_of(keys)[0], dropped), **options)
+                merge_runs(
+                    self._spilled, sink, keep=lambda keys: ~np.isin(self.layout.file_ids(keys), dropped), **options
+                )
         return path
 
     def _in_order(self) -> pa.RecordBatch:
         """What waits, sorted; of a key that is there twice, the last entry."""
-        waiting, self._waiting, self._bytes = self._waiting, [], 0
-        together = pa.Table.from_batches(waiting, ENTRY_SCHEMA).combine_chunks()
+        groups, waiting, self._groups, self._waiting, self._bytes = self._groups, self._waiting, [], [], 0
+        if groups:
+            entries = encode_entries(groups, self.layout)
+            if not waiting:
+                return entries
+            waiting.append(entries)
+        schema = self.layout.entries
+        together = pa.Table.from_batches(waiting, schema).combine_chunks()
         columns = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in together.columns]
         order, is_again = sorted_keys(columns[0])
         order = order[np.append(~is_again[1:], True)] if is_again.any() else order  # the sort is stable
-        rows, counts, more = columns[1:]
-        others = [from_numpy(to_numpy(rows)[order]), from_numpy(to_numpy(counts)[order]), _taken(more, order)]
-        return pa.RecordBatch.from_arrays([take_keys(columns[0], order), *others], schema=ENTRY_SCHEMA)
+        others = [taken(column, order) for column in columns[1:]]
+        return pa.RecordBatch.from_arrays([take_keys(columns[0], order), *others], schema=schema)
 
     def _spill(self) -> None:
         keys, values, _ = _as_batch(self._in_order())
-        files = _SPILL_FORMAT.files_of_keys(keys)
+        files = self._spill_format.files_of_keys(keys)
         with _disk_errors():
             if self._folder is None:
                 self._folder = tempfile.mkdtemp(prefix="skipstone-", dir=self._parent)
-            path, options = self._next_path(), _SPILL_FORMAT.options(files=files)
-            with open(path, "wb") as sink, SortedFileWriter(sink, schema=RUN_SCHEMA, **options) as writer:
+            path, options = self._next_path(), self._spill_format.options(files=files)
+            with open(path, "wb") as sink, SortedFileWriter(sink, schema=self.layout.values, **options) as writer:
                 writer.write(keys, values, copy=False)
         self._spilled.append(path)
 
@@ -160,12 +190,23 @@ def _file_ids(ids: Collection[int]) -> np.ndarray:
 
 
 def _as_batch(entries: pa.RecordBatch) -> EntryBatch:
-    values = pa.Table.from_batches([entries.select(RUN_SCHEMA.names)])
+    values = pa.Table.from_batches([entries.select(entries.schema.names[1:])])
     return EntryBatch(entries.column(0), values, np.zeros(entries.num_rows, dtype=bool))
 
 
-def _taken(more: pa.Array, order: np.ndarray) -> pa.Array:
-    return pa.nulls(len(order), more.type) if more.null_count == len(more) else more.take(from_numpy(order))
+def _stored(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    """An included column in the type in which it is stored. Raises InvalidArgumentError."""
+    values = canon.flatten(column)
+    if values.type != field.type:
+        try:
+            values = combine(cast_exactly(pa.chunked_array([values]), field))
+        except SchemaError as error:
+            raise InvalidArgumentError(str(error)) from None
+    if plain_encoding(field.type) == ENCODING_STRINGS and values.null_count < len(values):
+        check_text(values, field.name)
+        if int(np.diff(offsets_and_data(values)[0]).max(initial=0)) > _VALUE_BYTES_MAX:
+            raise InvalidArgumentError("a value is too long to be included")
+    return values
 
 
 @contextlib.contextmanager
@@ -187,12 +228,17 @@ PART_MEMORY_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class KeyPartSpec:
-    """A key that a task sorts: the columns as the index calls them, the types that they are encoded as, and where the
-    values are in rows, by default under the columns' own paths."""
+    """A key that a task sorts: the columns as the index calls them, and the types that they are encoded as.
+
+    sources     where the values are in rows, by default under the columns' own paths
+    included    the names of the included columns; None for one that the table does not have any more
+    """
 
     columns: tuple[str, ...]
     kinds: tuple[pa.DataType, ...]
     sources: tuple[Source, ...] = ()
+    included: tuple[str | None, ...] = ()
+    layout: EntryLayout = PLAIN
 
     def start(self) -> KeyPartBuilder:
         return KeyPartBuilder(self)
@@ -203,13 +249,15 @@ class KeyPartBuilder:
 
     def __init__(self, spec: KeyPartSpec):
         self._spec = spec
-        self._sorter = EntrySorter(OrderedCode(spec.kinds), PART_MEMORY_BYTES)
+        self._sorter = EntrySorter(OrderedCode(spec.kinds), PART_MEMORY_BYTES, layout=spec.layout)
         self._left_out: set[int] = set()
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
         sources = self._spec.sources or [Source((column,)) for column in self._spec.columns]
+        fields = zip(self._spec.included, self._spec.layout.included, strict=True)
+        included = [pa.nulls(len(rows), f.type) if name is None else leaf_array(rows, name) for name, f in fields]
         try:
-            self._sorter.add(number, row_group, first_row, [source.values(rows) for source in sources])
+            self._sorter.add(number, row_group, first_row, [*(one.values(rows) for one in sources), *included])
         except (InvalidArgumentError, SchemaError):  # a value is too large for a key, or an expression fails
             self._left_out.add(number)
 
@@ -218,14 +266,16 @@ class KeyPartBuilder:
 
     def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
         with self._sorter:
-            runs = write_runs(storage, lambda _: path, self._sorter.sorted(self._left_out), (0, 0), run_format(None))
+            form = run_format(None, layout=self._spec.layout)
+            runs = write_runs(storage, lambda _: path, self._sorter.sorted(self._left_out), (0, 0), form)
         kept = tuple(None if number in self._left_out else number for number in numbers)
-        return IndexPart(NAME, self._spec.columns, encoding_of(self._spec.kinds), kept, runs[0] if runs else None)
+        encoding = encoding_of(self._spec.kinds, self._spec.layout)
+        return IndexPart(NAME, self._spec.columns, encoding, kept, runs[0] if runs else None)
 
     def close(self) -> None:
         self._sorter.close()
 
 
-def encoding_of(kinds: Sequence[pa.DataType]) -> tuple[str | None, ...]:
-    """The classes of values that keys of these types have."""
-    return tuple(ordered_class(kind) for kind in kinds)
+def encoding_of(kinds: Sequence[pa.DataType], layout: EntryLayout = PLAIN) -> tuple[str | None, ...]:
+    """The classes of values that keys of these types have, and the ids and types of included columns."""
+    return (*map(ordered_class, kinds), *(f"{field.name}: {field.type}" for field in layout.included))
