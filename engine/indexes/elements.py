@@ -30,7 +30,9 @@ def elements_of(lists: pa.Array) -> Elements:
     """The elements of an array of lists of any kind."""
     if pa.types.is_fixed_size_list(lists.type):  # pyarrow counts the elements below a null list, or not, by its version
         lists = lists.cast(pa.list_(lists.type.value_type))
-    values, rows = canon.flatten(pc.list_flatten(lists)), to_numpy(pc.list_parent_indices(lists)).astype(np.int64)
+    values = canon.flatten(pc.list_flatten(lists))
+    lengths = to_numpy(pc.list_value_length(lists).fill_null(0))  # elements below a null list do not count
+    rows = np.repeat(np.arange(len(lists)), lengths)
     valid = valid_mask(values)
     return Elements(values, rows) if valid is None else Elements(values.filter(from_numpy(valid)), rows[valid])
 

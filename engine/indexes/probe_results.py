@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,6 @@ from ..predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
     from .bloom.format import FilterAddresses
-    from .secondary.included import StoredRows
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
@@ -73,14 +72,14 @@ class ProbeResult:
     covered     bool [n]: those that the index says something of at all
     fine        column -> where the fine part of each file is, for executors
     rows        a part of the predicate -> the rows of the covered files in which it is TRUE
-    stored      rows with their values, of an index with included columns
+    stored      rows with their values, of an index with included columns (`secondary/included.py: StoredRows`)
     """
 
     outcomes: Mapping[Node, np.ndarray]
     covered: np.ndarray
     fine: dict[str, FilterAddresses] = field(default_factory=dict)
     rows: dict[Node, RowsOf] = field(default_factory=dict)
-    stored: tuple[StoredRows, ...] = ()
+    stored: tuple[Any, ...] = ()
 
 
 @dataclass

@@ -18,7 +18,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes.elements import elements_of
-from skipstone.engine.indexes.secondary.format import encode_entries, place, positions_of
+from skipstone.engine.indexes.secondary.format import GroupValues, encode_entries, positions_of
 from skipstone.engine.state import instant_fields
 from skipstone.engine.state.instant import seal_of
 
@@ -106,6 +106,11 @@ def test_fixed_size_lists(tmp_path: Path) -> None:
             where = f"list_contains(tags, {value})"
             assert found(table, where) == expected(rows_of(lists, pa.list_(pa.int64())), where)
         assert table.scan("list_contains(tags, 9)").files().num_rows == 0
+        behind_nulls = [None, [1, 2], None, [3, 4], [9, 9], None]
+        table = lake(tmp_path / f"{index}-nulls", behind_nulls, kind, index, files=1, group=3)
+        for value in (1, 3, 9):
+            where = f"list_contains(tags, {value})"
+            assert found(table, where) == expected(rows_of(behind_nulls, pa.list_(pa.int64())), where)
 
 
 VALUES = {
@@ -289,7 +294,7 @@ def test_many_elements_of_one_row_in_one_entry() -> None:
     lists = [None if rng.random() < 0.1 else rng.integers(0, 5, rng.integers(0, 9)).tolist() for _ in range(300)]
     elements = elements_of(pa.array(lists, pa.list_(pa.int64())))
     keys = pa.array([bytes([value]) for value in elements.values.to_pylist()], pa.binary())
-    entries = encode_entries(keys, 1000, place(5, 2), elements.rows)
+    entries = encode_entries([GroupValues(5, 2, 1000, keys, row_of=elements.rows)])
     for key, row, count, more in zip(*(entries.column(i) for i in range(4)), strict=True):
         rows = positions_of(np.array([row.as_py()]), np.array([count.as_py()]), pa.array([more.as_py()], pa.binary()))
         plain = [1000 + i for i, each in enumerate(lists) if each and key.as_py()[0] in each]
