@@ -16,11 +16,14 @@ from skipstone.engine.indexes.secondary.build import FILE_COLUMNS, build_runs
 from skipstone.engine.indexes.secondary.format import run_format
 from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
+from skipstone.engine.state import IndexState
 
 
 def _build(table: ss.Table, names: list[str], **options: object) -> tuple[SecondaryReader, list[int]]:
     """The index of some columns over all live files, and what it left out."""
-    reader = ColumnReader.of(table.handle.storage, table.handle.instant, names)
+    instant = table.handle.instant
+    index = IndexState(0, "secondary", tuple(instant.columns[name] for name in names), {}, "commit")
+    reader = ColumnReader.of(table.handle.storage, instant, index)
     kinds = [column.type for column in reader.columns]
     files = table.handle.committed.files().select(FILE_COLUMNS)
     storage = table.handle.index_storage
