@@ -31,6 +31,7 @@ from ..indexes.kind import (
     IndexKind,
     MergeContext,
     build_here,
+    definition_of,
     first_stats,
     kind_named,
     kind_or_none,
@@ -187,18 +188,12 @@ def _refreshed(
 
 
 def _is_current(instant: Instant, index: IndexState, index_kind: IndexKind) -> bool:
-    return _of_kind(instant, index, index_kind) is index and derived.serves(instant, index)
+    return definition_of(index_kind, instant, index) is index and derived.serves(instant, index)
 
 
 def _renewed(instant: Instant, index: IndexState, index_kind: IndexKind) -> IndexState:
-    state = _of_kind(instant, index, index_kind)
+    state = definition_of(index_kind, instant, index)
     return derived.renewed(instant, state) if derived.has_expression(instant, index) else state
-
-
-def _of_kind(instant: Instant, index: IndexState, index_kind: IndexKind) -> IndexState:
-    """The index; or its new definition, if the types or the included columns are no longer those of the table."""
-    renewed = index_kind.renewed(instant, index)
-    return index if renewed.options == index.options else renewed
 
 
 def _built(

@@ -348,6 +348,12 @@ def kind_or_none(name: object) -> IndexKind | None:
     return importlib.import_module(f"..{name}.kind", __name__).KIND if name in NAMES else None
 
 
+def definition_of(kind: IndexKind, instant: Instant, index: IndexState) -> IndexState:
+    """The index; or its new definition, if the types or the included columns are no longer those of the table."""
+    renewed = kind.renewed(instant, index)
+    return index if renewed.options == index.options else renewed
+
+
 def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
     """What a writer's task needs for all indexes of a version that are maintained by commits."""
     kept = [index for index in instant.indexes if index.maintain == "commit" and serves(instant, index)]
