@@ -7,6 +7,7 @@ The plan
     plan.py               the public face
     planning.py           the work behind it: each level is computed when it is first needed
     planned_rows.py       its rows, read from files and slices (merged_rows.py), or counted
+    index_answer.py       rows that an index with included columns has, so that no data file is read
     lookup.py, keys.py    many keys at once, by a secondary index
 On the driver
     prune.py              one loop over the probes of all indexes, for files and slices alike

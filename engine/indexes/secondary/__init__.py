@@ -7,6 +7,7 @@ In: the values of the key's columns with their rows. Out: for a predicate, the r
     choice.py        which index looks up keys, of which files; hits.py: the rows that it found
     key_ranges.py    which part of a predicate a key can look up, as which ranges of keys
     reader.py        the look-up
+    included.py      included columns, and rows that are made of entries
     build.py         keys of existing files
     sort.py          sorting in bounded memory; the keys of rows as they are written
     kernels.py       compiled twin of a part of format.py
