@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,7 +53,8 @@ class Checker:
 def verify(handle: Handle, deep: bool = False, checker: Checker | None = None) -> list[Finding]:
     """See `Table.verify`."""
     if handle.on_stale in (None, "warn"):
-        check_stale(handle)
+        with contextlib.suppress(CorruptionError):  # of a manifest: it is a finding below
+            check_stale(handle)
     checker = checker or Checker()
     findings = [Finding("quarantined", f["path"], f["reason"]) for f in handle.instant.quarantined]
     findings += _timeline(handle, deep)

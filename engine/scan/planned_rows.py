@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,13 @@ import pyarrow as pa
 from ...base.arrays import from_numpy, to_numpy
 from ..predicates import Term, terms_of
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
-from .index_answer import answer_by_index
 from .planning import THREADS, Pair, PlannedScan
 from .row_groups import FINE_ROWS_MIN, row_groups_of, whole_file
 from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
 
 if TYPE_CHECKING:
     from .duckdb_reader import DuckDBReader
+    from .index_answer import IndexAnswer
     from .merged_rows import MergedSlice
 
 _WIDE_OPS = ("!=", "<", "<=", ">", ">=")
@@ -37,7 +37,7 @@ def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | N
     if limit == 0:
         return
     row_count, context = 0, replace(context or plan.context, by_duckdb=[], by_pyarrow=[], why_pyarrow=[])
-    answer = answer_by_index(plan, context.columns)
+    answer = answered_by_index(plan, context.columns)
     if answer is not None:
         rows = answer.rows(context)
         row_count += rows.num_rows
@@ -71,6 +71,17 @@ def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | N
             yield remaining
             if limit is not None and row_count >= limit:
                 return
+
+
+def answered_by_index(
+    plan: PlannedScan, columns: Sequence[str], chosen: np.ndarray | None = None
+) -> IndexAnswer | None:
+    """See `index_answer.answer_by_index`, which few scans need."""
+    if not plan.pruned.stored:
+        return None
+    from .index_answer import answer_by_index
+
+    return answer_by_index(plan, columns, chosen)
 
 
 def read_pairs(
@@ -147,7 +158,7 @@ def count(plan: PlannedScan, *, check: bool | None) -> int:
         total += int(rows.counts(row_counts)[of_files].sum())
         decided[units.unit_of[of_files]] = True
     plan.check_files(np.ones(units.count, dtype=bool), every=check)
-    answer = None if decided.all() else answer_by_index(plan, (), ~decided)
+    answer = None if decided.all() else answered_by_index(plan, (), ~decided)
     if answer is not None:
         total += answer.rows(replace(plan.context, columns=())).num_rows
         decided |= answer.units

@@ -25,7 +25,6 @@ from . import planned_rows
 from .best_first import NULLS_FIRST, NULLS_LAST, VALUES, BestFirstSearch, BestPossible, Code, Pair, RowGroupBounds
 from .bounds import Bounds, best_ends
 from .file_tasks import FileTask, RowGroups
-from .index_answer import answer_by_index
 from .request import SortKey
 from .rows import matches_in_file
 
@@ -51,7 +50,7 @@ def ordered_rows(plan: PlannedScan) -> pa.Table:
     merged = None if plan.request.merged is None or plan.limit == 0 else planned_rows.rows_where_merged(plan, used)
     if merged is not None:
         tables = merged
-    elif plan.limit and (answer := answer_by_index(plan, used)) is not None and answer.is_whole:
+    elif plan.limit and (answer := planned_rows.answered_by_index(plan, used)) is not None and answer.is_whole:
         tables = [answer.rows(context)]
     elif plan.limit is None:
         tables = list(planned_rows.tables(plan, at_once=True, context=context))

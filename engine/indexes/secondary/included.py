@@ -8,12 +8,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from ....base.arrays import from_numpy
+from ....base.caching import cached_property
 from ....base.ordered_keys import OrderedCode
 from ....errors import InvalidArgumentError, SchemaError
 from ...parquet.leaves import leaf_types
