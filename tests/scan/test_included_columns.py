@@ -408,7 +408,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> str:
 ACTIONS = ["write", "add", "remove", "optimize", "refresh", "restore", "rename", "widen", "drop"]
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(25))
 @given(data=st.data())
 def test_random_tables_and_queries(data: st.DataObject) -> None:
     draw = data.draw
