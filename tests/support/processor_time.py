@@ -4,8 +4,8 @@ Wall time on a shared machine means little; processor time (of the test's proces
 costs. `SKIPSTONE_TEST_TIMES=times.tsv` writes a line for each test: processor seconds, wall seconds, worker, test.
 
 `make test` passes `--processor-limits`: a run fails if its tests together take more than `RUN_S_MAX`, or if a test
-takes more than `TEST_S_MAX` and is not in `tests/slow_tests.txt`. Fixtures that tests share (Spark, a server, a lake of
-a module) count for the run, and not for the test that is the first to use them.
+takes more than twice `TEST_S_MAX` and is not in `tests/slow_tests.txt`. Fixtures that tests share (Spark, a server, a
+lake of a module) count for the run, and not for the test that is the first to use them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 
 SLOWEST_FILES = 10
 TEST_S_MAX = 3
+MACHINES = 2  # a test fails above so many times its limit: machines, and what runs beside, differ
 RUN_S_MAX = 1400  # 1,040 s measured, on machines that differ; lower it with every measured run: 560 is the aim
 SLOW_TESTS = Path(__file__).parents[1] / "slow_tests.txt"
 _KEY = "processor_s"
@@ -121,7 +122,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         if name == _KEY:
             processor_s, shared_s, wall_s, worker = value
             own_s, test = processor_s - shared_s, report.nodeid.partition("[")[0].removeprefix("tests/")
-            if own_s > TEST_S_MAX and not {test, test.partition("::")[0]} & slow_tests():
+            if own_s > MACHINES * TEST_S_MAX and not {test, test.partition("::")[0]} & slow_tests():
                 _TIMES.slow.append(f"{report.nodeid} took {own_s:.1f} s of processor time: see tests/slow_tests.txt")
             _TIMES.by_file[report.location[0]] += processor_s
             _TIMES.lines.append(f"{processor_s:.2f}\t{wall_s:.2f}\t{worker}\t{report.nodeid}\n")
