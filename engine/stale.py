@@ -129,10 +129,11 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
 
 
 def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[str] | None) -> Changes:
-    from .lakes.difference import difference, with_unlisted
+    from .lakes.difference import difference, live_in, with_unlisted
 
-    listed = with_unlisted(listed, snapshot, handle.storage, folders)
-    found = difference(snapshot, listed, handle.version, folders)
+    live = None if folders is None else live_in(snapshot, folders)
+    listed = with_unlisted(listed, snapshot, handle.storage, live)
+    found = difference(snapshot, listed, handle.version, live)
     quarantined = {file["path"] for file in handle.instant.quarantined}
     appeared = {path.decode("utf-8", "replace") for path in found.appeared.column("path").to_pylist()} - quarantined
     removed = set(found.removed.values())

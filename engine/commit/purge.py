@@ -113,7 +113,7 @@ def _clean(handle: Handle, age_us: int, progress: Progress | None) -> pa.Table:
 
 
 def _listing(handle: Handle, latest: Instant, age_us: int) -> tuple[CleanListing, list[str]]:
-    """(the files, all of which are old but for those of transactions that may be running; temporary files that are
+    """(the files, of which all are old except those of transactions that may be running; temporary files that are
     younger than the safety margin, which are not listed)."""
     data_files = walk(handle.storage, [""])[0] if handle.log is None else []
     listing = list_files(handle, age_us, data_files)
@@ -154,7 +154,7 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
         for done, index in enumerate(base.indexes, start=1):
             kind = kind_or_none(index.kind)
             state = None if kind is None else kind.merge(index, work)
-            may_keep = not getattr(kind, "stores_values", True)  # a kind that does not say so stores values
+            may_keep = kind is not None and not kind.stores_values
             if state is None or not (may_keep or writing.purged.issuperset(run.path for run in state.runs)):
                 columns = ", ".join(base.names_of(index))
                 raise CorruptionError(

@@ -35,10 +35,10 @@ class Difference:
     removed: dict[int, str]
 
 
-def difference(snapshot: Snapshot, listed: pa.Table, since: int, folders: Iterable[str] | None = None) -> Difference:
-    """Compare a listing with a version, by path, size, time and etag: all of it, or only some folders. Files that were
-    added after the version `since` are left alone."""
-    live = _live_in(snapshot, folders).select(["file_id", "path", *STAT_FIELDS, "segment"])
+def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table | None = None) -> Difference:
+    """Compare a listing with a version, by path, size, time and etag. Files that were added after the version `since`
+    are left alone. `live`: the live files of the folders that were listed, as `live_in` returns them; None: all."""
+    live = (snapshot.files() if live is None else live).select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= since
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
@@ -65,10 +65,8 @@ def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
     return to_numpy(live.column("file_id"))[~_are_same(rows, live)]
 
 
-def _live_in(snapshot: Snapshot, folders: Iterable[str] | None) -> pa.Table:
-    """The live files, of all folders or of some. If paths name the partitions, no others are read."""
-    if folders is None:
-        return snapshot.files()
+def live_in(snapshot: Snapshot, folders: Iterable[str]) -> pa.Table:
+    """The live files of some folders. If paths name the partitions, no others are read."""
     names, numbers = list(folders), None
     if snapshot.partitions_in_paths:
         numbers = sorted(snapshot.partition_ids([partition_of(f"{name}/") for name in names]).values())
@@ -116,12 +114,10 @@ def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
     return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
 
 
-def with_unlisted(
-    listed: pa.Table, snapshot: Snapshot, storage: Storage, folders: Iterable[str] | None = None
-) -> pa.Table:
-    """The listing, of all or of some folders, and live files of names that it passes over, which somebody added by
-    name: each is looked up."""
-    live, unlisted = _live_in(snapshot, folders), []
+def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: pa.Table | None = None) -> pa.Table:
+    """The listing, and live files of names that it passes over, which somebody added by name: each is looked up.
+    `live`: as for `difference`."""
+    live, unlisted = snapshot.files() if live is None else live, []
     for path in live.column("path").take(from_numpy(_missing(live, combine(listed.column("path"))))).to_pylist():
         if not is_listed(path):
             with contextlib.suppress(FileMissingError):

@@ -92,8 +92,8 @@ def fields_at(
 
 
 def struct_at(data: bytes, offset: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
-    """(the values of a struct's fields by their ids, where it ends): see `fields_at`, whose loop this repeats, because
-    a generator takes as long as all the rest."""
+    """(the values of a struct's fields by their ids, where it ends): see `fields_at`, whose loop this repeats: through
+    the generator a footer took 233 us instead of 156 to 196."""
     if depth > _DEPTH_MAX:
         raise ValueError("structs within structs, too deep")
     fields: dict[int, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -103,7 +104,7 @@ class Exchange:
         self._tx.depend_on([result.files.column("partition").unique() for result in results] if is_keyed else None)
 
 
-class LogExchange(Exchange):
+class LogExchange(Exchange, ABC):
     """Commits by the library of a log. Every other commit is a conflict.
 
     added, removed    files as the library names them
@@ -124,13 +125,13 @@ class LogExchange(Exchange):
             self._commit()
             self._follow()
 
+    @abstractmethod
     def _discard(self) -> None:
         """Remove what the writers wrote."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _commit(self) -> None:
         """Commit, or discard the files and raise CommitConflictError. Raises StorageError if the outcome is unknown."""
-        raise NotImplementedError
 
     def add(self, results: list[Any]) -> None:
         self.added += results
@@ -142,7 +143,7 @@ class LogExchange(Exchange):
         pass
 
 
-class LogWriter:
+class LogWriter(ABC):
     """A `FileWriter` whose rows wait until there are enough of them for a file, in bounded memory."""
 
     def __init__(self) -> None:
@@ -166,6 +167,6 @@ class LogWriter:
     def _flush(self, partition: tuple) -> None:
         self._write(partition, pa.concat_tables(self._waiting.pop(partition)))
 
+    @abstractmethod
     def _write(self, partition: tuple, rows: pa.Table) -> None:
         """Write files of one partition."""
-        raise NotImplementedError

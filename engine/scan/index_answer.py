@@ -168,7 +168,7 @@ def _covered(plan: PlannedScan, index: IndexState) -> np.ndarray:
 
 
 def _in_type(values: pa.Array, dtype: pa.DataType, name: str) -> pa.ChunkedArray:
-    """Stored values in the table's type, which holds each of them exactly."""
+    """Stored values in the table's type, which has each of them exactly."""
     if isinstance(dtype, pa.BaseExtensionType):
         stored = _in_type(values, dtype.storage_type, name)
         return pa.chunked_array([pa.ExtensionArray.from_storage(dtype, chunk) for chunk in stored.chunks], dtype)

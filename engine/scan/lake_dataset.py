@@ -61,9 +61,8 @@ class LakeDataset(ds.UnionDataset):
         self._newest = newest
         super().__init__(plan.schema, [_unreadable(plan.schema)])
 
-    @property
-    def _plan(self) -> RowSource:
-        """What is scanned now. Raises SchemaError if the columns have changed."""
+    def _current_plan(self) -> RowSource:
+        """Move to what is scanned now, and return it. Raises SchemaError if the columns have changed."""
         if self._newest is not None:
             self._pinned = self._newest()
             if not self._pinned.schema.equals(self.schema):
@@ -74,7 +73,7 @@ class LakeDataset(ds.UnionDataset):
         return f"<skipstone.LakeDataset of {self._pinned!r}>"
 
     def __reduce__(self) -> tuple:
-        return LakeDataset, (self._plan, self._filter)  # another process reads the version of now
+        return LakeDataset, (self._current_plan(), self._filter)  # another process reads the version of now
 
     @property
     def children(self) -> NoReturn:
@@ -115,7 +114,7 @@ class LakeDataset(ds.UnionDataset):
 
     def count_rows(self, filter: object = None, **options: Any) -> int:
         """How many rows match: from the index alone where that decides, as `Plan.count`."""
-        where, plan = self._and(filter), self._plan
+        where, plan = self._and(filter), self._current_plan()
         if plan.planning.accepts_filter or (plan.planning.limit is None and where == Constant(True)):
             return plan.narrowed(where).count()
         return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
@@ -125,7 +124,7 @@ class LakeDataset(ds.UnionDataset):
         where = self._and(filter)
         if not self._plans(where) or isinstance(columns, dict):
             return self.scanner(columns, filter).head(num_rows)
-        return self._plan.narrowed(where, columns, num_rows).to_table()
+        return self._current_plan().narrowed(where, columns, num_rows).to_table()
 
     def filter(self, expression: object) -> LakeDataset:
         """The same with one more filter, which every scan plans by."""
@@ -139,7 +138,7 @@ class LakeDataset(ds.UnionDataset):
         Raises InvalidArgumentError where the dataset is less than its files: of a plan with a predicate, keys or a
         limit, and after `filter`; `Plan.fragments` gives those.
         """
-        plan = self._plan
+        plan = self._current_plan()
         if not plan.planning.is_whole or self._filter != Constant(True):
             raise InvalidArgumentError(
                 "fragments hold more rows than this dataset: use plan.fragments() and repeat the predicate"
@@ -180,7 +179,7 @@ class LakeDataset(ds.UnionDataset):
         return self._pinned.planning.accepts_filter or where == Constant(True)
 
     def _reader(self, columns: Sequence[str] | None, filter: object, batch_rows: int) -> pa.RecordBatchReader:
-        where, plan = self._and(filter), self._plan
+        where, plan = self._and(filter), self._current_plan()
         if self._plans(where):
             chosen = plan.narrowed(where, columns)
             chosen.planning.check_evaluable()

@@ -111,7 +111,7 @@ class PlannedScan:
         """As in `ReadContext`."""
         return Constant(True)
 
-    @property
+    @cached_property
     def pruning(self) -> Node:
         """The predicate with what it implies of elements and expressions that an index covers: for pruning alone."""
         return with_implied(self.bound, names_by_path(self.instant))

@@ -13,7 +13,7 @@ from .interface import Storage
 
 WAITING_MAX = 12
 STAT_THREADS = 16  # requests without a body, which only wait
-FOOTER_THREADS = 1  # of local files: parsing footers holds Python's lock, and more threads take turns at it
+FOOTER_THREADS = 1  # of local files: threads that parse footers take turns at Python's lock
 BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded and hashed
 _FAR_THREADS = 64  # where a request waits for tens of milliseconds, and takes the processor for one
 A = TypeVar("A")

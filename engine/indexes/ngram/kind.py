@@ -33,6 +33,7 @@ class NgramKind:
     is_compound = False
     covers_delta_logs = False
     reads_data = True
+    stores_values = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
