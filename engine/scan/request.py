@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...base.arrays import field_index
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, ordered_type, top_level
-from ..stale import Changes, checks_files
+from ..stale import checks_files
 from ..state.manifest import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted
@@ -68,7 +68,7 @@ class ScanRequest:
     origin: Reopening | None = None
     scan_log: ScanLog | None = None
     checks_files: bool = False
-    changes: Changes | None = None
+    changes: object = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
