@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 
 from bench.support.harness import RESULTS, time_text
 
-# Benchmarks against others, in the order of the page; those of layouts that were not chosen are in docs/decisions.
+# Benchmarks against others, in the order of the page; layouts that were not chosen are in docs/decisions.
 _BENCHMARKS = (
     "needle",
     "usual_queries",

@@ -88,7 +88,7 @@ def _missing(page: Path, text: str) -> str:
 
 
 def _decisions() -> str:
-    lines = ["# Decisions", "", "What was chosen, in what situation, and what was measured. The newest last.", ""]
+    lines = ["# Decisions", "", "What was chosen, in what situation, and what was measured.", ""]
     for path in sorted((REPOSITORY / "docs" / "decisions").glob("*.md")):
         title = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
         lines.append(f"- [{title}](decisions/{path.name})")

@@ -5,7 +5,7 @@ stays is at least that much larger than the next, their number grows with the lo
 rewritten a logarithmic number of times. (One cumulative delta, as RFC-15 has it, rewrites itself at every commit.)
 
 What one commit may rewrite is bounded; larger runs wait for `optimize`, which rewrites the oldest run only where the
-others have grown to a share of it, or where that share of it is obsolete. See docs/decisions/0008.
+others have grown to a share of it, or where that share of it is obsolete. See docs/decisions/commits.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading many entries of one large run in parts. Each part is a layer: nothing is copied to join them.
 
 Parts of a remote run are read in parallel. Parts of a local run are not: decoding a block is many short steps between
-which threads pass Python to each other, and two threads take longer than one (docs/decisions/0072).
+which threads pass Python to each other, and two threads take longer than one (docs/decisions/statistics.md).
 """
 
 from __future__ import annotations

@@ -358,7 +358,7 @@ def test_run_with_other_bytes_is_refused_or_answers_right(copy, answers):
     for _ in range(600 if ALL else 8):
         root = copy()
         name = rng.choice(names)
-        # A task index file of another task is not told apart where it has the same length: docs/decisions/0033.
+        # A task index file of the same length is not distinguished: docs/decisions/sorted-files.md.
         others = [
             data
             for other, data in whole.items()

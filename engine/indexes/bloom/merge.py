@@ -6,7 +6,7 @@ geometric sizes (`state/merge_policy.py`), and a commit writes no more than `com
     1 + log(entries of all runs) / log(ratio) + 2 * bytes of all runs / commit_bytes
 
 runs however many commits there were, and after optimize 2 + 2 * bytes of all groups / RUN_BYTES_MAX: each costs a
-look-up three requests where nothing of it is cached, and one afterwards, side by side. See docs/decisions/0011.
+look-up three requests where nothing of it is cached, and one afterwards, side by side. See docs/decisions/filters.md.
 
 A merged run is written a bounded number of rows at a time: filters of like sizes form one group, however many they are.
 A member keeps the size that it was built with: in a larger group its rows are repeated, in a smaller one the repeated
