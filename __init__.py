@@ -1,4 +1,4 @@
-"""Skipstone: an index beside a lake of Parquet files, so that a query skips what it need not read.
+"""Skipstone indexes lakes of Parquet files, so that queries read only the files that can match.
 
     import skipstone as ss
     from skipstone import col

@@ -36,7 +36,7 @@ from .arguments import (
 )
 from .output import plain, stderr
 
-_DESCRIPTION = "Index a lake of Parquet files, so that a query skips what it need not read."
+_DESCRIPTION = "Index lakes of Parquet files, so that queries read only the files that can match."
 _EPILOG = (
     "Every command accepts --json (for machines: stdout contains JSON only; an error is a JSON object on stderr). "
     "--debug, anywhere, shows tracebacks; --storage-option NAME=VALUE, anywhere and repeated, opens object stores, as "

@@ -1,8 +1,8 @@
-"""An ad-hoc needle: somebody else's Parquet, one row of it, by a value that ranges say nothing about.
+"""Find one row in Parquet files that another program wrote, by a hash, for which bounds exclude nothing.
 
     python examples/adhoc_needle.py [folder]
 
-The lake is only read: the index goes elsewhere. Attaching it reads footers; the filters take one job over one column.
+The lake is only read, and the index is stored elsewhere. `create` reads footers; one job over one column makes filters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skipstone import spark_adapter as sks
 
 
 def make_lake(spark: SparkSession, lake: Path) -> None:
-    """Stands in for the lake that you have."""
+    """Write files in place of the lake that you have."""
     rows = spark.range(200_000).select(
         F.sha1(F.col("id").cast("string")).alias("event"), "id", (F.col("id") % 4).alias("shard")
     )

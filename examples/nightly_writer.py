@@ -1,9 +1,9 @@
-"""A nightly writer: each night's rows are appended to a table, indexed as they are written, then the table is tidied.
+"""Append each night's rows to a table, index them as they are written, and optimize the table.
 
     python examples/nightly_writer.py [folder]
 
-The first night makes the table and says which columns are looked values up in. From then on a write keeps the index:
-there is no second job, and a reader sees either the whole night or nothing of it.
+The first night creates the table and its index. From then on each write also updates the index, in one commit: there is
+no second job, and a reader sees all rows of a night or none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ORDERS = 20_000
 
 
 def orders_of(spark: SparkSession, night: int) -> DataFrame:
-    """What came in that night; yours comes from somewhere else."""
+    """Make the rows of a night; yours have another source."""
     return spark.range(ORDERS).select(
         F.sha1(F.concat_ws("/", F.lit(night), "id")).alias("order_id"),
         (F.col("id") % 997).cast("double").alias("amount"),

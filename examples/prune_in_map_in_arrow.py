@@ -1,9 +1,9 @@
-"""Pruning in a job that one has already: mapInArrow over paths, in which each executor reads its files by itself.
+"""Prune in a job that exists already: mapInArrow over paths, in which each executor reads its files by itself.
 
     python examples/prune_in_map_in_arrow.py [folder]
 
-The job gains two lines: the coarse part of the index is broadcast, and the loop over paths becomes one over what
-`prune_partition` leaves of them. Paths that the index does not know are read as before.
+Two lines are added: the coarse part of the index is broadcast, and the loop goes over what `prune_partition` leaves of
+the paths. Paths that the index does not contain are read as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skipstone import spark_adapter as sks
 
 
 def make_lake(lake: Path) -> None:
-    """Stands in for the lake that you have."""
+    """Write files in place of the lake that you have."""
     lake.mkdir()
     for number in range(20):
         ids = np.arange(1_000) + 1_000 * number

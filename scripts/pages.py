@@ -18,7 +18,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 STAGED = REPOSITORY / ".cache" / "site"
 PAGES = ("*.md", "docs/**/*.md", "engine/*.md", "hfile_like/*.md", "bench/results/*.md")
-REFERENCES = {"docs/api.md": "skipstone", "docs/api-spark.md": "skipstone.spark_adapter"}
+REFERENCES = {"skipstone": "docs/api.md", "skipstone.spark_adapter": "docs/api.md"}
 MADE = ("docs/commands.md", "docs/decisions.md")
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _FETCHED = re.compile(r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+rel=[\"']?stylesheet[^>]+//")
@@ -70,7 +70,7 @@ def _linked(page: Path, text: str, known: set[str]) -> str:
 
 
 def public_names(package: str) -> set[str]:
-    """What a package offers, but for errors, which have a page of their own."""
+    """The public names of a package, except errors, which have a section of their own."""
     names = importlib.import_module(package).__all__
     return {name for name in names if not name.endswith(("Error", "Warning", "__"))}
 
@@ -82,9 +82,9 @@ def documented_names(package: str, text: str) -> set[str]:
 
 def _missing(page: Path, text: str) -> str:
     """What a page of the reference does not name yet: each comes last."""
-    package = REFERENCES.get(page.as_posix())
-    missing = public_names(package) - documented_names(package, text) if package else ()
-    return "".join(f"\n::: {package}.{name}\n" for name in sorted(missing))
+    packages = [package for package, reference in REFERENCES.items() if reference == page.as_posix()]
+    missing = [(package, public_names(package) - documented_names(package, text)) for package in packages]
+    return "".join(f"\n::: {package}.{name}\n" for package, names in missing for name in sorted(names))
 
 
 def _decisions() -> str:
