@@ -170,7 +170,7 @@ def _cells(storage: Storage, path: str, column: str, wanted: str, *more: str) ->
         leaves = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
         if not all(any(leaf == field or leaf.startswith(f"{field}.") for leaf in leaves) for field in fields):
             return
-        for batch in file.iter_batches(columns=fields):
+        for batch in file.iter_batches(columns=fields, use_threads=False):
             actions = batch.column(0)
             for action in actions.filter(actions.field(wanted).is_valid()).to_pylist():
                 if action is not None and action[wanted] is not None:

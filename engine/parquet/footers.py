@@ -100,8 +100,12 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
 
 def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: str) -> pa.Table:
     """Some columns of a row group. Raises CorruptionError if its pages contain fewer rows than its footer declares,
-    which pyarrow accepts."""
-    rows = file.read_row_group(group, columns=columns)
+    which pyarrow accepts.
+
+    A remote file is decoded in the calling thread: a thread of pyarrow's would free a Python object, and one that does
+    so while the interpreter ends aborts the process.
+    """
+    rows = file.read_row_group(group, columns=columns, use_threads=file.remote is None)
     if rows.num_rows != file.metadata.row_group(group).num_rows:
         raise CorruptionError("holds fewer rows than its footer says", path=path, check="parquet")
     return rows

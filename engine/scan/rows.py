@@ -259,7 +259,8 @@ def _up_to_the_last(
     for group, wanted in selection:
         reader.count(group, paths)
         reader.partial_groups.add(group)
-        parts += rows_at_positions(reader.file, group, paths, wanted, use_threads=reader.threads > 1)
+        use_threads = reader.threads > 1 and reader.file.remote is None  # see `rows_of_group`
+        parts += rows_at_positions(reader.file, group, paths, wanted, use_threads=use_threads)
     if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in selection):
         raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")
     rows = pa.Table.from_batches(parts)
