@@ -6,6 +6,7 @@ import ast
 import datetime as dt
 import functools
 import importlib.util
+import pkgutil
 import posixpath
 import re
 import zipfile
@@ -236,8 +237,16 @@ def test_the_reference_names_only_what_is_public() -> None:
     """What it does not name yet `make docs` adds."""
     site = _site()
     for package, page in site.REFERENCES.items():
-        named = site.documented_names(package, (ROOT / page).read_text(encoding="utf-8"))
+        text = (ROOT / page).read_text(encoding="utf-8")
+        named = site.documented_names(package, text)
         assert named and named - site.public_names(package) == set()
+        for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE):
+            pkgutil.resolve_name(name)
+
+
+def test_a_decision_is_a_short_page() -> None:
+    pages = list((ROOT / "docs" / "decisions").glob("*.md"))
+    assert {page.name: count for page in pages if (count := len(page.read_text().splitlines())) > 40} == {}
 
 
 def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
