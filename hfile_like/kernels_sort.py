@@ -16,11 +16,11 @@ _SMALL_BITS, _LARGE_BITS = 8, 11
 
 
 @jit_cached
-def _take_words(data, offsets, offset, order, low, high, words):
-    """Words of the keys order[low:high]: 5 bytes from `offset` on, zeros where a key has ended."""
+def _take_words(data, offsets, tail, offset, order, low, high, words):
+    """Words of the keys order[low:high]: 5 bytes from `offset` on, zeros where a key has ended but for its tail."""
     for i in range(low, high):
         row = np.int64(order[i])
-        place, stop = np.int64(offsets[row]) + offset, np.int64(offsets[row + 1])
+        place, stop = np.int64(offsets[row]) + offset, np.int64(offsets[row + 1]) - tail
         if place + 8 <= len(data):
             word = swapped(load64(data, place)) if place < stop else np.uint64(0)
             if place < stop < place + 8:
@@ -74,13 +74,13 @@ def _sort_range(words, order, low, high, bits, words_room, order_room, counts):
 
 
 @jit_cached
-def sort_keys(data, offsets, order, is_again):
-    """The keys data[offsets[i]:offsets[i + 1]], of which none is the beginning of another but for equal ones: fills
+def sort_keys(data, offsets, tail, order, is_again):
+    """The keys data[offsets[i]:offsets[i + 1] - tail], none of them the beginning of another but for equal ones: fills
     int32 `order` [n] with the positions of the keys as they ascend, equal ones as they come, and bool `is_again` [n]
     with whether a key is the one before it in that order."""
     count, longest = len(offsets) - 1, np.int64(0)
     for i in range(count):
-        longest = max(longest, np.int64(offsets[i + 1]) - np.int64(offsets[i]))
+        longest = max(longest, np.int64(offsets[i + 1]) - np.int64(offsets[i]) - tail)
         order[i] = i
     words, words_room = np.empty(count, np.uint64), np.empty(count, np.uint64)
     order_room, counts = np.empty(count, np.int32), np.empty(1 << _LARGE_BITS, np.int64)
@@ -97,7 +97,7 @@ def sort_keys(data, offsets, order, is_again):
                 high += 1
             if high - low == 1:
                 continue
-            _take_words(data, offsets, level, order, low, high, words)
+            _take_words(data, offsets, tail, level, order, low, high, words)
             _sort_range(words, order, low, high, 8 * _WORD_BYTES, words_room, order_room, counts)
             for i in range(low + 1, high):
                 is_again[i] = words[i] == words[i - 1]

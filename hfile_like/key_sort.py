@@ -12,16 +12,16 @@ from ..base.lazy import kernels_for
 _SORT_NS = 300  # about what ordering a key takes without compiled code
 
 
-def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (int64 [n]: the order in which keys ascend, equal ones in their own order; bool [n]: in that order, the
-    key is equal to the one before). No key may be the beginning of another, except equal ones."""
+def sorted_keys(keys: pa.BinaryArray, tail_bytes: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return (int64 [n]: the order in which keys without their tails ascend, equal ones as they come; bool [n]: in that
+    order, the key is equal to the one before). No key may be the beginning of another, except equal ones."""
     count = len(keys)
     compiled = kernels_for("hfile_like.kernels_sort", _SORT_NS * count) if count > 1 else None
     if compiled is None:
-        return sorted_by_arrow(keys)
+        return sorted_by_arrow(pc.binary_slice(keys, 0, -tail_bytes) if tail_bytes else keys)
     offsets, data = offsets_and_data(keys)
     order, is_again = np.empty(count, dtype=np.int32), np.empty(count, dtype=bool)
-    compiled.sort_keys(read_only(data), read_only(offsets), order, is_again)
+    compiled.sort_keys(read_only(data), read_only(offsets), np.int64(tail_bytes), order, is_again)
     return order.astype(np.int64), is_again
 
 

@@ -275,10 +275,10 @@ class IndexKind(Protocol):
     """
 
     name: str
-    is_compound: bool
-    covers_delta_logs: bool
-    reads_data: bool
-    stores_values: bool
+    is_compound: bool = False
+    covers_delta_logs: bool = False
+    reads_data: bool = True
+    stores_values: bool = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -293,11 +293,11 @@ class IndexKind(Protocol):
 
     def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildPart:
         """What one of several processes makes of its share of the files."""
-        ...
+        return self.build(handle, index, files, job)
 
     def join_parts(self, handle: Handle, index: IndexState, parts: Sequence[Any], job: BuildContext) -> BuildResult:
         """The runs over what `build_part` made in several processes."""
-        ...
+        return BuildResult.joined(parts)
 
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec | None:
         """What tasks need to build parts of an index; None for a kind that needs nothing but a file's statistics."""
@@ -316,16 +316,16 @@ class IndexKind(Protocol):
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         """False where the index cannot be used any more, since a column has another type: a refresh builds it again."""
-        ...
+        return True
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
         """The definition of an index for the columns as they are, with nothing built if its options differ: then a
         refresh builds it again."""
-        ...
+        return index
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         """The index files that a run names, which must stay while it does."""
-        ...
+        return set()
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]

@@ -28,6 +28,7 @@ from ...hfile_like import (
     prefix_successor,
 )
 from ..storage import Storage
+from ..storage.threads import BUILD_THREADS, prefetched
 from . import Run
 from .coverage import IdRanges
 from .leftovers import Leftovers
@@ -39,6 +40,7 @@ from .runs import DAMAGE, RunReaders, warn_of_damage
 MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
 KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
 _ROWS_AT_ONCE = 1 << 17
+_ENTRIES_OF_A_THREAD = 1 << 20  # more entries, in several shards, are merged by several threads
 _ENTRY_BYTES_MIN = 16  # about what an entry takes in a file at least
 _RUN_KEY_BYTES = 64  # of the first and last key of a run, as a version has them
 
@@ -204,7 +206,8 @@ def append(
         if isinstance(new, EntryBatch) and is_small and (form.shard_bytes is None or total_bytes <= form.shard_bytes):
             newest = _newest([readers.rows(run) for run in parts], new, drop_tombstones=start == 0)
             return write_runs(storage, path_of, newest, segments, form, readers)
-        opened = [*map(readers.reader, parts), *new.opened(form)]
+        opened = [*map(readers.reader, parts)]
+        opened += new.files if isinstance(new, SortedEntries) else [SortedFileReader(new.encoded(form))]
         return _merged(storage, opened, path_of, segments, form, None, drop_tombstones=start == 0)
 
     for start in range(form.policy.first_merged(level_sizes(levels), new.num_entries, new.size_bytes), len(levels) + 1):
@@ -380,21 +383,27 @@ def _merged(
         files = IdRanges.union(files_of(run) for run in opened)
         if live is not None and files.count_missing(live):
             files, keep = IdRanges.of(live[files.contains(live)]), _keeper(form.file_ids, live)
-    merged: list[Run] = []
-    with _removing_on_error(storage, merged):
-        for start, stop in pairwise([None, *_cuts(opened, form.shard_bytes), None]):
-            path = path_of(len(merged))
-            options = form.options(path, files=files)
-            with storage.create(path) as sink:
-                summary = merge_runs(
-                    opened, sink, drop_tombstones=drop_tombstones, start=start, stop=stop, keep=keep, **options
-                )
-            if summary.num_entries:
-                ends = _bounded(summary.first_key, summary.last_key)  # of removed entries there may have been others
-                merged.append(Run(path, summary.size_bytes, summary.num_entries, segments, *ends))
-            else:
-                storage.delete(path)
-    return tuple(merged)
+    written: list[Run] = []
+
+    def merge(shard: tuple[str, bytes | None, bytes | None]) -> Run:
+        path, start, stop = shard
+        options = form.options(path, files=files)
+        with storage.create(path) as sink:
+            done = merge_runs(opened, sink, drop_tombstones, start, stop, keep, **options)
+        ends = _bounded(done.first_key, done.last_key)  # of removed entries there may have been others
+        run = Run(path, done.size_bytes, done.num_entries, segments, *ends)
+        written.append(run)
+        return run
+
+    cuts = pairwise([None, *_cuts(opened, form.shard_bytes), None])
+    shards = [(path_of(number), *cut) for number, cut in enumerate(cuts)]
+    is_much = len(shards) > 1 and sum(run.num_entries for run in opened) > _ENTRIES_OF_A_THREAD
+    with _removing_on_error(storage, written):
+        runs = list(prefetched(merge, shards, BUILD_THREADS, "skipstone-merge") if is_much else map(merge, shards))
+        for run in runs:
+            if not run.entries:
+                storage.delete(run.path)
+    return tuple(run for run in runs if run.entries)
 
 
 def _keeper(file_ids: Callable[[pa.BinaryArray], np.ndarray], live: np.ndarray) -> Keep:

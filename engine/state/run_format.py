@@ -121,10 +121,6 @@ class EntryBatch(NamedTuple):
             writer.write(keys, values, from_numpy(deleted))
         return sink.getvalue()
 
-    def opened(self, form: RunFormat) -> list[SortedFileReader]:
-        """The entries as files to be merged."""
-        return [SortedFileReader(self.encoded(form))]
-
 
 @dataclass(frozen=True)
 class SortedEntries:
@@ -140,9 +136,6 @@ class SortedEntries:
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
-
-    def opened(self, form: RunFormat) -> Sequence[SortedFileReader]:
-        return self.files
 
 
 NewEntries = EntryBatch | SortedEntries

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.bloom import task_filters
-from skipstone.engine.indexes.secondary.sort import EntrySorter
+from skipstone.engine.indexes.secondary.sort import ValueSorter
 from skipstone.engine.storage import LocalStorage, Storage, open_storage
 from skipstone.hfile_like import SortedFileWriter
 
@@ -121,15 +121,16 @@ def test_filters_that_wait_on_a_full_disk_are_a_storage_error(monkeypatch: pytes
 @pytest.mark.parametrize("size_bytes", [0, 100, 50_000])
 def test_entries_that_wait_on_a_full_disk_are_a_storage_error(tmp_path: Path, size_bytes: int) -> None:
     values = pa.array(np.random.default_rng(1).integers(0, 1 << 62, 10_000))
-    sorter = EntrySorter(OrderedCode((pa.int64(),)), 1_000, str(tmp_path))
+    sorter = ValueSorter(OrderedCode((pa.int64(),)), 1_000, str(tmp_path))
     with sorter, files_of_at_most(size_bytes), pytest.raises(ss.StorageError, match="room on the disk"):
         for group in range(2):
             sorter.add(1, group, 0, [values])
+        sorter.sorted()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_entries_whose_temporary_file_is_gone_are_a_storage_error(tmp_path: Path) -> None:
-    with EntrySorter(OrderedCode((pa.int64(),)), 1_000, str(tmp_path)) as sorter:
+    with ValueSorter(OrderedCode((pa.int64(),)), 1_000, str(tmp_path)) as sorter:
         for group in range(3):
             sorter.add(1, group, 0, [pa.array(range(1_000))])
         for path in tmp_path.rglob("*"):

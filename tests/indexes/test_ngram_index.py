@@ -380,7 +380,6 @@ def test_blocks_are_read_as_they_were_written(blocks: int, marked: list[tuple[in
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Entries that do not fit wait on the disk, and a file of many blocks has larger ones."""
     monkeypatch.setattr(build, "MEMORY_BYTES", 1)
-    monkeypatch.setattr(build.EntrySorter.__init__, "__defaults__", (1,))
     monkeypatch.setattr(build, "BLOCKS_MAX", 4)
     parts = [_rows(100, seed, 100 * seed) for seed in range(4)]
     table = ss.create(tmp_path, schema=SCHEMA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.base.ordered_keys import OrderedCode
+from skipstone.engine.indexes.entry_sorting import add_part
 from skipstone.engine.indexes.kind import CommitContext
-from skipstone.engine.indexes.secondary.format import run_format
+from skipstone.engine.indexes.secondary.format import PLAIN, run_format
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
-from skipstone.engine.indexes.secondary.merge import add_part
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
-from skipstone.engine.indexes.secondary.sort import EntrySorter, KeyPartSpec, encoding_of
+from skipstone.engine.indexes.secondary.sort import KeyPartSpec, ValueSorter, encoding_of
 from skipstone.engine.indexes.task_result import AddedFiles, temporary_paths
 from skipstone.engine.state import IndexState, Run
 from skipstone.engine.state.lsm import append, compact, write_runs
@@ -34,7 +35,7 @@ FORM = run_format(600, 256)
 
 
 def _new(groups: list[Group], names: list[str]) -> EntryBatch:
-    with EntrySorter(OrderedCode([KINDS[n][0] for n in names])) as sorter:
+    with ValueSorter(OrderedCode([KINDS[n][0] for n in names])) as sorter:
         for number, group, first, rows in groups:
             sorter.add(number, group, first, arrays_of(rows, names))
         entries = sorter.sorted()
@@ -134,7 +135,7 @@ def test_a_join_finds_what_look_ups_find(data: st.DataObject, tmp_path_factory: 
 
 def test_a_join_by_the_first_columns_finds_every_row(tmp_path: Path) -> None:
     rows = [(f"{'x' * (i % 7)}{i % 50}", i) for i in range(3000)]
-    with EntrySorter(OrderedCode([pa.string(), pa.int64()])) as sorter:
+    with ValueSorter(OrderedCode([pa.string(), pa.int64()])) as sorter:
         sorter.add(1, 0, 0, [pa.array([row[i] for row in rows]) for i in range(2)])
         runs = write_runs(open_storage(tmp_path), lambda i: f"{i}", sorter.sorted(), (1, 1), run_format())
     found = SecondaryReader(RunReaders(open_storage(tmp_path)), runs, [pa.string(), pa.int64()])
@@ -284,9 +285,13 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
         return
     parts, left_out = found
     assert left_out == []
-    with EntrySorter(OrderedCode(kinds), data.draw(st.sampled_from([300, 1 << 20])), str(folder)) as sorter:
+
+    def of_files(keys: pa.BinaryArray, ids_of: Callable) -> pa.BinaryArray:
+        return PLAIN.of_files(keys, ids_of(PLAIN.file_ids(keys)))
+
+    with ValueSorter(OrderedCode(kinds), data.draw(st.sampled_from([300, 1 << 20])), str(folder)) as sorter:
         for part, own in parts:
-            add_part(sorter, index_storage, part, own)
+            add_part(sorter, index_storage, part, own, of_files)
         runs = append(index_storage, RunReaders(index_storage), (), sorter.sorted(), 1, lambda i: f"r{i}", FORM)
     groups = []
     for result, own in zip(results, bound, strict=True):
@@ -303,7 +308,7 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
 
 
 def test_a_look_up_opens_one_shard_and_reads_one_block(tmp_path: Path) -> None:
-    with EntrySorter(OrderedCode([pa.int64()])) as sorter:
+    with ValueSorter(OrderedCode([pa.int64()])) as sorter:
         sorter.add(1, 0, 0, [pa.array(np.random.default_rng(0).permutation(200_000))])
         form = run_format(100_000, 4096)
         runs = write_runs(open_storage(tmp_path), lambda i: f"{i}", sorter.sorted(), (1, 1), form)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone import col
-from skipstone.engine.indexes.secondary import merge as secondary_merge
+from skipstone.engine.indexes import entry_sorting
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
@@ -186,13 +186,13 @@ def test_a_writer_that_is_given_up_at_the_last_moment_is_told_so(
     rows = pa.table({"k": [1], "s": ["a"], "p": [1]}, schema=SCHEMA)
     with table.transaction() as tx:
         tx.write(rows)
-    real = secondary_merge.add_part
+    real = entry_sorting.add_part
 
     def meanwhile(*given: object):
         ss.open(tmp_path).clean(min_age=dt.timedelta(0), delete_data=True)
         return real(*given)
 
-    monkeypatch.setattr(secondary_merge, "add_part", meanwhile)
+    monkeypatch.setattr(entry_sorting, "add_part", meanwhile)
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), table.transaction() as tx:
         tx.write(rows)
     assert ss.open(tmp_path).scan(col("k") == 1).count() == 1

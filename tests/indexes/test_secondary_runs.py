@@ -25,7 +25,7 @@ from skipstone.engine.indexes.secondary.format import (
 )
 from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
-from skipstone.engine.indexes.secondary.sort import EntrySorter
+from skipstone.engine.indexes.secondary.sort import ValueSorter
 from skipstone.engine.state import Run
 from skipstone.engine.state.lsm import write_runs
 from skipstone.engine.state.run_format import files_of
@@ -73,7 +73,7 @@ def folder() -> Iterator[Path]:
 def build(folder: Path, groups: list[Group], names: list[str], memory: int, shard_bytes: int | None) -> tuple[Run, ...]:
     name = f"{len(list(folder.iterdir()))}"
     (folder / name).mkdir()
-    with EntrySorter(OrderedCode([KINDS[n][0] for n in names]), memory, str(folder)) as sorter:
+    with ValueSorter(OrderedCode([KINDS[n][0] for n in names]), memory, str(folder)) as sorter:
         for number, group, first, rows in groups:
             sorter.add(number, group, first, arrays_of(rows, names))
         form = run_format(shard_bytes, 256)
@@ -169,7 +169,7 @@ def test_compiled_code_writes_the_same_runs(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("memory", [1, 1 << 20])
 def test_entries_of_dropped_files_are_left_out(tmp_path: Path, memory: int) -> None:
-    with EntrySorter(OrderedCode([pa.int64()]), memory, str(tmp_path)) as sorter:
+    with ValueSorter(OrderedCode([pa.int64()]), memory, str(tmp_path)) as sorter:
         for file in range(4):
             sorter.add(file, 0, 0, [pa.array(range(100))])
         storage = open_storage(tmp_path)
@@ -181,7 +181,7 @@ def test_entries_of_dropped_files_are_left_out(tmp_path: Path, memory: int) -> N
 
 
 def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:
-    with EntrySorter(OrderedCode([pa.int64()]), 1, str(tmp_path / "gone")) as sorter:
+    with ValueSorter(OrderedCode([pa.int64()]), 1, str(tmp_path / "gone")) as sorter:
         sorter.add(1, 0, 0, [pa.array([1, 2])])
         with pytest.raises(StorageError, match="TMPDIR"):
             sorter.add(1, 1, 2, [pa.array([3])])
@@ -191,8 +191,8 @@ def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:
 def test_positions_come_back_from_their_distances(rows: list[int]) -> None:
     rows.sort()
     values = OrderedCode([pa.bool_()]).encode([pa.array([True] * len(rows))])
-    entry = encode_entries([GroupValues(1, 0, 5, values)])
-    found = positions_of(*(np.asarray(entry.column(i)) for i in (1, 2)), entry.column(3))
+    entry = encode_entries([GroupValues(1, 0, 5, values).with_places(PLAIN)])
+    found = positions_of(*(np.asarray(entry.values.column(i)) for i in (0, 1)), entry.values.column(2).combine_chunks())
     assert found.tolist() == list(range(5, 5 + len(rows)))
     # Distances of any width, as rows that lie far apart have.
     marks = np.zeros(len(rows), dtype=bool)

@@ -16,18 +16,17 @@ from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids, indexed_type
 from ..derived import source_of
-from ..kind import BuildContext, BuildResult, Probe
+from ..kind import BuildContext, BuildResult, IndexKind, Probe
 
 if TYPE_CHECKING:
     from ...handle import Handle
     from ..kind import CommitContext, MergeContext, PartSpec
 
 
-class BloomKind:
+class BloomKind(IndexKind):
+    """`is_current` is always true: each filter has the name of what it hashed."""
+
     name = "bloom"
-    is_compound = False
-    covers_delta_logs = False
-    reads_data = True
     stores_values = False
 
     def define(
@@ -44,13 +43,6 @@ class BloomKind:
         from .build import built_filters
 
         return built_filters(handle, index, files, job)
-
-    build_part = build
-
-    def join_parts(
-        self, handle: Handle, index: IndexState, parts: Sequence[BuildResult], job: BuildContext
-    ) -> BuildResult:
-        return BuildResult.joined(parts)
 
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
         from .build import FilterPartSpec
@@ -77,12 +69,6 @@ class BloomKind:
             work.merged,
         )
         return index if runs == index.runs else replace(index, runs=runs)
-
-    def is_current(self, instant: Instant, index: IndexState) -> bool:
-        return True  # each filter says what it hashed
-
-    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
-        return index
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         from .format import KEYS, KIND_FILE

@@ -1,35 +1,30 @@
 """Building the n-gram index, of existing files and of rows as they are written.
 
-A block of text is a bit per bucket while its rows pass. Entries wait in memory up to a bound; more are written to
-temporary files, which are sorted runs, and `state/lsm.py` merges these.
+A block of text is a bit per bucket while its rows pass. `entry_sorting.py` sorts the entries of files.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ....errors import SchemaError, StorageError
-from ....hfile_like import SortedFileReader
+from ....errors import SchemaError
 from ...parquet.footers import FILE_ERRORS
 from ...parquet.leaves import leaf_array
 from ...state import IndexState
 from ...state.lsm import write_runs
 from ...state.manifest import split_file_ids
-from ...state.run_format import EntryBatch, SortedEntries
-from ...state.runs import check_written_as
-from ...storage import Ranged, Storage
+from ...state.run_format import EntryBatch
+from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader
+from ..entry_sorting import EntrySorter, with_parts
 from ..kind import BuildContext, BuildResult, CommitContext
 from ..task_result import IndexPart
 from .format import BLOCKS_MAX, FORMAT, KEYS, NAME, RUN_SCHEMA, file_entries, ids_of_keys
@@ -38,8 +33,7 @@ from .grams import BLOCK_BYTES, VERSION, as_bytes, mark_grams
 if TYPE_CHECKING:
     from ...handle import Handle
 
-MEMORY_BYTES = 256 << 20
-_COPIES = 3  # of entries, while they are sorted and encoded
+MEMORY_BYTES = 85 << 20  # of entries, of which there are three copies while they are sorted and encoded
 _BLOCK_ROWS, _BLOCK_ROWS_MIN, _BLOCK_ROWS_MAX = 2048, 64, 8192
 _BLOCK_TEXT_MIN, _BLOCK_TEXT_MAX = 64 << 10, 192 << 10  # bytes of text: blocks of less are larger, of more smaller
 
@@ -90,57 +84,6 @@ def _block_rows(value_bytes: float) -> int:
     return rows
 
 
-class EntrySorter:
-    """Gathers the entries of files. Used as a context manager: temporary files are removed at its end."""
-
-    def __init__(self, memory_bytes: int = MEMORY_BYTES):
-        self._memory_bytes, self._bytes = memory_bytes, 0
-        self._waiting: list[EntryBatch] = []
-        self._spilled: list[str] = []
-        self._folder: str | None = None
-
-    def __enter__(self) -> EntrySorter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._waiting, self._spilled = [], []
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def add(self, entries: EntryBatch) -> None:
-        """Add some entries."""
-        self._waiting.append(entries)
-        self._bytes += _COPIES * (entries.keys.nbytes + entries.values.nbytes)
-        if self._bytes > self._memory_bytes:
-            self._spill()
-
-    def entries(self) -> EntryBatch | SortedEntries:
-        """All entries, to be written before this is closed."""
-        if not self._spilled:
-            return EntryBatch.concat(self._waiting, RUN_SCHEMA)
-        if self._waiting:
-            self._spill()
-        return SortedEntries([SortedFileReader(path) for path in self._spilled])
-
-    def _spill(self) -> None:
-        data = EntryBatch.concat(self._waiting, RUN_SCHEMA).encoded(FORMAT)
-        try:
-            if self._folder is None:
-                self._folder = tempfile.mkdtemp(prefix="skipstone-")
-            path = os.path.join(self._folder, str(len(self._spilled)))
-            with open(path, "wb") as sink:
-                sink.write(data)
-        except OSError as error:
-            message = f"grams wait on the disk, and what was written there ({error}); set TMPDIR to a folder with room"
-            raise StorageError(message) from error
-        self._spilled.append(path)
-        self._waiting, self._bytes = [], 0
-
-
 # -- existing files ---------------------------------------------------------------------------------------------------
 
 
@@ -150,19 +93,19 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
     ids = files.column("file_id").to_pylist()
     left_out: list[int] = []
     reached = 0
-    with EntrySorter() as sorter, closing(_built_files(handle, index, files)) as results:
+    with _sorter() as sorter, closing(_built_files(handle, index, files)) as results:
         for ordinal, (file_id, built) in enumerate(results):
             if isinstance(built, Exception):
                 left_out.append(file_id)
                 warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
             else:
-                sorter.add(built)
+                sorter.add_entries(built)
             reached = ordinal + 1
             job.tell(f"{NAME}({column})", reached, len(ids))
             if job.is_due:
                 break
         path = job.path(handle.index_storage, f"n{index.columns[0]}")
-        runs = write_runs(handle.index_storage, lambda _: path, sorter.entries(), (1, handle.version), FORMAT)
+        runs = write_runs(handle.index_storage, lambda _: path, sorter.sorted(), (1, handle.version), FORMAT)
     return BuildResult(runs, left_out, ids[reached:])
 
 
@@ -204,7 +147,7 @@ class GramPartBuilder:
     """Builds the grams of one column over all files of a task."""
 
     def __init__(self, spec: GramPartSpec):
-        self._spec, self._sorter = spec, EntrySorter()
+        self._spec, self._sorter = spec, _sorter()
         self._open: dict[int, FileGrams] = {}
         self._ended: set[int] = set()
 
@@ -214,14 +157,14 @@ class GramPartBuilder:
 
     def end_file(self, number: int) -> None:
         grams = self._open.pop(number, None) or FileGrams(self._spec.ignore_case)
-        self._sorter.add(grams.entries(number))
+        self._sorter.add_entries(grams.entries(number))
         self._ended.add(number)
 
     def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
         for number in set(numbers) - self._ended:
             self.end_file(number)
         with self._sorter:
-            runs = write_runs(storage, lambda _: path, self._sorter.entries(), (0, 0), FORMAT)
+            runs = write_runs(storage, lambda _: path, self._sorter.sorted(), (0, 0), FORMAT)
         encoding = encoding_of(self._spec.ignore_case)
         return IndexPart(NAME, (self._spec.column,), encoding, tuple(numbers), runs[0] if runs else None)
 
@@ -235,27 +178,14 @@ def encoding_of(ignore_case: bool) -> tuple[str | None, ...]:
 
 
 def committed_grams(index: IndexState, work: CommitContext) -> IndexState:
-    """The index with the grams of the parts that a commit's tasks built. Files without grams are holes."""
-    found = work.parts_of(index, encoding_of(index.options["ignore_case"]))
-    if found is None:
-        return index
-    parts, holes = found
-    with EntrySorter() as sorter:
-        for part, ids in parts:
-            _add_part(sorter, work.writing.storage, part, ids)
-        runs = work.writing.append(index.runs, sorter.entries(), work.version, f"n{index.id}", FORMAT)
-    return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
+    """The index with the grams of the parts that a commit's tasks built."""
+    return with_parts(index, work, encoding_of(index.options["ignore_case"]), FORMAT, _sorter(), _of_files)
 
 
-def _add_part(sorter: EntrySorter, storage: Storage, part: IndexPart, ids: np.ndarray) -> None:
-    """Add the entries of a part, with file ids instead of the task's numbers."""
-    if part.run is None:
-        return
-    with SortedFileReader(Ranged(storage, part.run.path, part.run.size_bytes)) as reader:
-        check_written_as(reader, part.run.path)
-        for batch in reader.scan(columns=RUN_SCHEMA.names):
-            groups, numbers = KEYS.decode(batch.column(0))["group"], ids_of_keys(batch.column(0))
-            partition, sequence = split_file_ids(part.ids_of(numbers, ids))
-            keys = KEYS.encode(group=groups, partition=partition, sequence=sequence)
-            values = pa.Table.from_batches([batch.select(RUN_SCHEMA.names)])
-            sorter.add(EntryBatch(keys, values, np.zeros(len(keys), dtype=bool)))
+def _of_files(keys: pa.BinaryArray, ids_of: Callable[[np.ndarray], np.ndarray]) -> pa.BinaryArray:
+    partition, sequence = split_file_ids(ids_of(ids_of_keys(keys)))
+    return KEYS.encode(group=KEYS.decode(keys)["group"], partition=partition, sequence=sequence)
+
+
+def _sorter() -> EntrySorter:
+    return EntrySorter(FORMAT, RUN_SCHEMA, MEMORY_BYTES)

@@ -14,11 +14,10 @@ from ...predicates import And, Node, Or, Residual, Term
 from ...predicates.coerce import is_text
 from ...predicates.required_texts import required_of
 from ...predicates.texts import NOTHING
-from ...state import IndexState, Instant, Run
-from ...state.runs import DAMAGE, RunReaders, warn_of_damage
+from ...state import IndexState, Instant
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids
-from ..kind import BuildContext, BuildResult, Probe
+from ..kind import BuildContext, BuildResult, IndexKind, Probe
 from .format import FORMAT, NAME
 from .grams import SHORT, VERSION
 from .probe import GramProbe, grams_required
@@ -28,12 +27,8 @@ if TYPE_CHECKING:
     from ..kind import CommitContext, MergeContext, PartSpec
 
 
-class NgramKind:
+class NgramKind(IndexKind):
     name = NAME
-    is_compound = False
-    covers_delta_logs = False
-    reads_data = True
-    stores_values = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -51,13 +46,6 @@ class NgramKind:
 
         return built_grams(handle, index, files, job)
 
-    build_part = build
-
-    def join_parts(
-        self, handle: Handle, index: IndexState, parts: Sequence[BuildResult], job: BuildContext
-    ) -> BuildResult:
-        return BuildResult.joined(parts)
-
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec | None:
         from .build import GramPartSpec
 
@@ -69,13 +57,9 @@ class NgramKind:
         return committed_grams(index, work) if self.is_current(work.after, index) else index
 
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
-        """Fewer runs, and without entries of removed files if they are many. With a damaged run it stays as it is."""
-        try:
-            runs = work.writing.compact(index.runs, f"n{index.id}c", FORMAT, work.snapshot.numbers())
-        except DAMAGE as error:
-            warn_of_damage(error)
-            return index
-        return index if runs is None else replace(index, runs=runs)
+        from ..entry_sorting import with_merged_runs
+
+        return with_merged_runs(index, work, FORMAT)
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         kind = leaf_type(instant.schema, instant.path_of(index.columns[0]))
@@ -85,9 +69,6 @@ class NgramKind:
         options = {"ignore_case": index.options["ignore_case"]}
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
-
-    def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
-        return set()
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]

@@ -4,12 +4,10 @@ In: the values of the key's columns with their rows. Out: for a predicate, the r
 `format.py` describes keys and values.
 
     kind.py          the verbs of a kind, the probe, and which of several indexes a predicate asks
-    choice.py        which index looks up keys, of which files; hits.py: the rows that it found
+    hits.py          the rows that a look-up found
     key_ranges.py    which part of a predicate a key can look up, as which ranges of keys
     reader.py        the look-up
     included.py      included columns, and rows that are made of entries
     build.py         keys of existing files
     sort.py          sorting in bounded memory; the keys of rows as they are written
-    kernels.py       compiled twin of a part of format.py
-    merge.py         a commit's runs from its tasks' keys, and merged runs
 """

@@ -24,7 +24,7 @@ from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader
 from .format import PLAIN, EntryLayout, GroupValues
-from .sort import MEMORY_BYTES, EntrySorter
+from .sort import MEMORY_BYTES, ValueSorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
 _TASK_ROWS = 1 << 19  # a larger file is read in parts: several are read at once, and each is held whole
@@ -55,7 +55,7 @@ def build_runs(
     holes: dict[int, None] = {}
     done = 0
     with (
-        EntrySorter(OrderedCode(kinds), memory_bytes, layout=layout) as sorter,
+        ValueSorter(OrderedCode(kinds), memory_bytes, layout=layout) as sorter,
         contextlib.closing(_read(reader, kinds, files, sorter)) as parts,
     ):
         for part, groups in parts:
@@ -97,7 +97,7 @@ def _parts(files: pa.Table) -> Iterator[_RowGroups]:
 
 
 def _read(
-    reader: ColumnReader, kinds: Sequence[pa.DataType], files: pa.Table, sorter: EntrySorter
+    reader: ColumnReader, kinds: Sequence[pa.DataType], files: pa.Table, sorter: ValueSorter
 ) -> Generator[tuple[_RowGroups, list[GroupValues] | Exception]]:
     def read(part: _RowGroups) -> list[GroupValues] | Exception:
         try:
@@ -110,7 +110,7 @@ def _read(
 
 
 def _keys_of(
-    reader: ColumnReader, kinds: Sequence[pa.DataType], part: _RowGroups, sorter: EntrySorter
+    reader: ColumnReader, kinds: Sequence[pa.DataType], part: _RowGroups, sorter: ValueSorter
 ) -> list[GroupValues]:
     """The values of each row group of a part."""
     groups: list[GroupValues] = []

@@ -49,13 +49,12 @@ from ....hfile_like import KeyLayout
 from ....hfile_like.block_values import plain_encoding
 from ....hfile_like.key_sort import sorted_keys
 from ...state.merge_policy import MergePolicy
-from ...state.run_format import SHARD_BYTES, RunFormat
+from ...state.run_format import SHARD_BYTES, EntryBatch, RunFormat
 
 NAME = "secondary"
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
 PLACE_BYTES, ROW_BYTES = PLACE.width_bytes, 8
 RUN_SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("count", pa.int32()), pa.field("more", pa.binary())])
-ENTRY_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), *RUN_SCHEMA])
 BLOCK_BYTES = 48 << 10
 POLICY = MergePolicy(commit_bytes=4 << 20)
 _VARINT_BYTES_MAX = 9
@@ -82,11 +81,6 @@ class EntryLayout:
         """The value columns of a run."""
         return RUN_SCHEMA if self.is_plain else self.included
 
-    @property
-    def entries(self) -> pa.Schema:
-        """The key and the value columns."""
-        return pa.schema([ENTRY_SCHEMA.field("key"), *self.values])
-
     def file_ids(self, keys: pa.BinaryArray) -> np.ndarray:
         """uint64: the files of whole keys. Raises CorruptionError for a key that is too short."""
         offsets, buffer = offsets_and_data(keys)
@@ -106,9 +100,11 @@ class EntryLayout:
 
     def of_files(self, keys: pa.BinaryArray, file_ids: np.ndarray) -> pa.BinaryArray:
         """The keys with other file ids (uint64 [n])."""
-        width = self.place_bytes - 8
-        rest = pc.binary_slice(keys, -width)
-        return with_ending(with_ending(self.without_place(keys), binary_rows(big_endian(file_ids, 8))), rest)
+        offsets, buffer = offsets_and_data(keys)
+        data = np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])].copy()
+        places = offsets[1:].astype(np.int64) - self.place_bytes
+        data[places[:, None] + np.arange(8)] = big_endian(file_ids, 8)
+        return pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 PLAIN = EntryLayout(pa.schema([]))
@@ -151,45 +147,56 @@ def tails_rows(tails: np.ndarray) -> np.ndarray:
 
 
 class GroupValues(NamedTuple):
-    """The encoded values of a row group's rows, in their order, with the included columns; `first_row`: the position of
-    the first one in the file. `row_of`, int64, ascending: the row of each value, if rows have any number of them."""
+    """The rows of a row group as keys with their places, in the order of rows, with the included columns. `first_row`:
+    the position of the first one in the file. `row_of`, int64, ascending: the row of each key, if rows have any number
+    of them."""
 
     file_id: int
     row_group: int
     first_row: int
-    values: pa.BinaryArray
+    keys: pa.BinaryArray
     included: Sequence[pa.Array] = ()
     row_of: np.ndarray | None = None
 
+    @property
+    def rows(self) -> np.ndarray:
+        """int64 [n]: the position in the file of each key's row."""
+        return self.first_row + (np.arange(len(self.keys)) if self.row_of is None else self.row_of)
 
-def encode_entries(groups: Sequence[GroupValues], layout: EntryLayout = PLAIN) -> pa.RecordBatch:
+    def with_places(self, layout: EntryLayout) -> GroupValues:
+        """The same, whose `keys` were values without their places."""
+        places = np.frombuffer(place(self.file_id, self.row_group), dtype=np.uint8)
+        tails = np.broadcast_to(places, (len(self.keys), PLACE_BYTES))
+        if not layout.is_plain:
+            tails = np.concatenate([tails, big_endian(self.rows.astype(np.uint64), ROW_BYTES)], axis=1)
+        return self._replace(keys=with_ending(self.keys, tails))
+
+
+def encode_entries(groups: Sequence[GroupValues], layout: EntryLayout = PLAIN) -> EntryBatch:
     """Entries, ascending, of some row groups, each of which is given once. All rows are sorted together: equal values
     stay in the order of files and rows. A row is once in the entry of a value that it has twice."""
     groups = sorted(groups, key=lambda group: group[:2])
-    values = pa.concat_arrays([group.values for group in groups])
-    order, is_again = sorted_keys(values)
-    sizes = np.array([len(group.values) for group in groups], dtype=np.int64)
+    keys = pa.concat_arrays([group.keys for group in groups])
+    order, is_again = sorted_keys(keys, layout.place_bytes)
+    sizes = np.array([len(group.keys) for group in groups], dtype=np.int64)
     group_of = np.repeat(np.arange(len(groups), dtype=np.int32), sizes)[order]
     shifts = np.array([group.first_row for group in groups], dtype=np.int64) - offsets_of(sizes)[:-1]
     rows = order + shifts[group_of]
     is_again[1:] &= group_of[1:] == group_of[:-1]
     if any(group.row_of is not None for group in groups):
-        every = [np.arange(len(one.values)) if one.row_of is None else one.row_of for one in groups]
-        firsts = np.array([group.first_row for group in groups], dtype=np.int64)
-        rows = np.concatenate(every)[order] + firsts[group_of]
+        rows = np.concatenate([group.rows for group in groups])[order]
         is_new = ~is_again | np.append(True, rows[1:] != rows[:-1])[: len(rows)]
-        order, rows, is_again, group_of = order[is_new], rows[is_new], is_again[is_new], group_of[is_new]
-    places = np.array([list(place(*group[:2])) for group in groups], dtype=np.uint8)
+        order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
     if not layout.is_plain:
-        tails = np.concatenate([places[group_of], big_endian(rows.astype(np.uint64), ROW_BYTES)], axis=1)
         included = [pa.concat_arrays(parts) for parts in zip(*(group.included for group in groups), strict=True)]
-        columns = [with_ending(take_keys(values, order), binary_rows(tails)), *(taken(one, order) for one in included)]
-        return pa.RecordBatch.from_arrays(columns, schema=layout.entries)
-    starts = np.flatnonzero(~is_again)
-    counts = np.diff(np.append(starts, len(rows)))
-    keys = with_ending(take_keys(values, order[starts]), binary_rows(places[group_of[starts]]))
-    columns = [keys, from_numpy(rows[starts]), from_numpy(counts.astype(np.int32)), delta_coded(rows, is_again, counts)]
-    return pa.RecordBatch.from_arrays(columns, schema=layout.entries)
+        columns = [taken(column, order) for column in included]
+    else:
+        starts = np.flatnonzero(~is_again)
+        counts, order = np.diff(np.append(starts, len(rows))), order[starts]
+        delta = delta_coded(rows, is_again, counts)
+        columns = [from_numpy(rows[starts]), from_numpy(counts.astype(np.int32)), delta]
+    values = pa.Table.from_arrays(columns, schema=layout.values)
+    return EntryBatch(take_keys(keys, order), values, np.zeros(len(order), dtype=bool))
 
 
 def taken(column: pa.Array, order: np.ndarray) -> pa.Array:
@@ -201,12 +208,12 @@ def taken(column: pa.Array, order: np.ndarray) -> pa.Array:
     return column.take(from_numpy(order))
 
 
-def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray:
-    """Each key with the ending at its place, which are all of one width."""
-    table, tails = byte_table(keys), byte_table(endings)
-    if table is not None and tails is not None:
-        return binary_rows(np.concatenate([table, tails], axis=1))
-    return pc.binary_join_element_wise(keys, endings, empty_bytes())
+def with_ending(keys: pa.BinaryArray, endings: np.ndarray) -> pa.BinaryArray:
+    """Each key with the ending at its place: uint8 [n, width]."""
+    table = byte_table(keys)
+    if table is not None:
+        return binary_rows(np.concatenate([table, endings], axis=1))
+    return pc.binary_join_element_wise(keys, binary_rows(np.ascontiguousarray(endings)), empty_bytes())
 
 
 def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,13 @@ from ....base.arrays import to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import SchemaError
 from ...predicates import ANY, TRUE, Node
-from ...state import IndexState, Instant, Run
+from ...state import IndexState, Instant
 from ...state.coverage import without_lost
 from ...state.run_format import SHARD_BYTES
-from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_type
 from ..derived import source_of
-from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
+from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
 from .format import NAME, layout_of, run_format
 from .included import StoredRows, included_names, included_option
@@ -41,12 +40,9 @@ _LITTLE, _AS_MUCH = 4096, 16
 _FEW_FILES = 4096
 
 
-class SecondaryKind:
+class SecondaryKind(IndexKind):
     name = NAME
     is_compound = True
-    covers_delta_logs = False
-    reads_data = True
-    stores_values = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -93,13 +89,6 @@ class SecondaryKind:
         )
         return BuildResult(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
-    build_part = build
-
-    def join_parts(
-        self, handle: Handle, index: IndexState, parts: Sequence[BuildResult], job: BuildContext
-    ) -> BuildResult:
-        return BuildResult.joined(parts)
-
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
         from .sort import KeyPartSpec
 
@@ -109,16 +98,25 @@ class SecondaryKind:
         return KeyPartSpec(names, types, sources, included, layout)
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
-        from .merge import committed_entries
+        from ..entry_sorting import with_parts
+        from .sort import PART_MEMORY_BYTES, ValueSorter, encoding_of
 
         if not self.is_current(work.after, index):
             return index
-        return committed_entries(index, _types(work.after, index), work)
+        types, layout = _types(work.after, index), layout_of(index.options.get("include"))
+        sorter = ValueSorter(OrderedCode(types), PART_MEMORY_BYTES, layout=layout)
+        form = run_format(index.options["shard_bytes"], layout=layout)
+
+        def of_files(keys: pa.BinaryArray, ids_of: Callable[[np.ndarray], np.ndarray]) -> pa.BinaryArray:
+            return layout.of_files(keys, ids_of(layout.file_ids(keys)))
+
+        return with_parts(index, work, encoding_of(types, layout), form, sorter, of_files)
 
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
-        from .merge import merged_entry_runs
+        from ..entry_sorting import with_merged_runs
 
-        return merged_entry_runs(index, work)
+        layout = layout_of(index.options.get("include"))
+        return with_merged_runs(index, work, run_format(index.options["shard_bytes"], layout=layout))
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
@@ -134,9 +132,6 @@ class SecondaryKind:
             options["include"] = included
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
-
-    def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
-        return set()
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]

@@ -1,7 +1,6 @@
 """Sorting the entries of a secondary index in bounded memory.
 
-The encoded values of row groups wait in memory. If there are enough, they are sorted together and written as entries to
-a temporary file, which is a sorted run. `state/lsm.py` merges these files like other runs.
+The encoded values of row groups wait in memory, and are sorted together (`entry_sorting.py`).
 
 A writer's task sorts the keys of its rows in the same way (`KeyPartBuilder`), as one run per key next to the task index
 file. It has no file ids: in its runs a file has its number in the task, and the commit replaces that by the id.
@@ -9,24 +8,19 @@ file. It has no file ids: in its runs a file has its number in the task, and the
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from ....base import canon
-from ....base.arrays import combine, from_numpy, offsets_and_data, take_keys
+from ....base.arrays import combine, from_numpy, offsets_and_data
 from ....base.ordered_keys import OrderedCode, ordered_class
-from ....errors import InvalidArgumentError, NotATableError, SchemaError, StorageError
-from ....hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+from ....errors import InvalidArgumentError, SchemaError
+from ....hfile_like import SortedFileReader, merge_runs
 from ....hfile_like.block_keys import KEY_BYTES_MAX
 from ....hfile_like.block_values import ENCODING_STRINGS, check_text, plain_encoding
-from ....hfile_like.key_sort import sorted_keys
 from ...parquet.exact_cast import cast_exactly
 from ...parquet.leaves import leaf_array
 from ...predicates.coerce import is_list
@@ -36,27 +30,25 @@ from ...state.run_format import EntryBatch, SortedEntries, files_of
 from ...storage import Storage
 from ..derived import Source
 from ..elements import elements_of
+from ..entry_sorting import EntrySorter, disk_errors, new_entries
 from ..task_result import IndexPart
-from .format import NAME, PLAIN, EntryLayout, GroupValues, encode_entries, run_format, taken
+from .format import NAME, PLAIN, EntryLayout, GroupValues, encode_entries, run_format
 
 # -- sorting ----------------------------------------------------------------------------------------------------------
 
 
-MEMORY_BYTES = 192 << 20
+MEMORY_BYTES = 128 << 20
 _GROUP_BYTES_MAX = 1 << 30
 _GROUP_ROWS_MAX = 48 << 20  # all of one value take less than an entry may have
-_ROW_BYTES = 16  # what sorting takes in addition to an entry
 _SPILL_BLOCK_BYTES = 256 << 10
 _VALUE_BYTES_MAX = 1 << 20  # of an included text
 
 
-class EntrySorter:
-    """Takes the values of row groups, in any order, and returns their entries sorted. Used as a context manager: what
-    was written to a temporary folder below `folder` (None: the system's) is removed at its end.
+class ValueSorter(EntrySorter):
+    """An EntrySorter that also takes the values of row groups, in any order.
 
-    code           how the values are encoded
-    memory_bytes   about how much waits in memory before it is written out
-    layout         what entries consist of
+    code      how the values are encoded
+    layout    what entries consist of
     """
 
     def __init__(
@@ -66,26 +58,8 @@ class EntrySorter:
         folder: str | None = None,
         layout: EntryLayout = PLAIN,
     ):
-        self._code, self._memory_bytes, self._parent, self.layout = code, memory_bytes, folder, layout
-        self._spill_format = run_format(None, _SPILL_BLOCK_BYTES, layout)
-        self._folder: str | None = None
-        self._groups: list[GroupValues] = []
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._spilled: list[str] = []
-
-    def __enter__(self) -> EntrySorter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Releases everything."""
-        self._groups, self._waiting, self._spilled = [], [], []
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        super().__init__(run_format(None, _SPILL_BLOCK_BYTES, layout), layout.values, memory_bytes, folder)
+        self._code, self.layout = code, layout
 
     def add(self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """The values of all rows of a row group, one array per column of the key and per included column; `first_row`:
@@ -108,90 +82,39 @@ class EntrySorter:
         if longest + layout.place_bytes > KEY_BYTES_MAX:
             raise InvalidArgumentError(f"a value of {longest:,} bytes is too long to be a key")
         included = [_stored(column, field) for column, field in zip(columns[keys:], layout.included, strict=True)]
-        return GroupValues(file_id, row_group, first_row, values, included, row_of)
+        return GroupValues(file_id, row_group, first_row, values, included, row_of).with_places(layout)
 
     def add_group(self, group: GroupValues) -> None:
         """The rows of a row group, which comes once."""
-        self._make_room(group.values.nbytes + sum(column.nbytes for column in group.included), len(group.values))
-        if len(group.values):
-            self._groups.append(group)
-
-    def add_entries(self, entries: pa.RecordBatch) -> None:
-        """Entries in any order; of a key that is there twice the last one stays."""
-        self._make_room(entries.nbytes, entries.num_rows)
-        if entries.num_rows:
-            self._waiting.append(entries)
-
-    def _make_room(self, size_bytes: int, rows: int) -> None:
-        size_bytes += _ROW_BYTES * rows
-        if (self._groups or self._waiting) and self._bytes + size_bytes > self._memory_bytes:
-            self._spill()
-        self._bytes += size_bytes
+        size_bytes = group.keys.nbytes + sum(column.nbytes for column in group.included)
+        self._add(group, size_bytes, len(group.keys))
 
     def sorted(self, dropped: Collection[int] = ()) -> EntryBatch | SortedEntries:
         """All entries but those of the files that are `dropped`, to be written before this is closed."""
-        if not self._spilled:
-            entries = self._in_order()
-            kept = ~np.isin(self.layout.file_ids(entries.column(0)), _file_ids(dropped)) if dropped else None
-            return _as_batch(entries if kept is None else entries.filter(from_numpy(kept)))
-        if self._groups or self._waiting:
-            self._spill()
-        if dropped:
-            self._spilled = [self._without(_file_ids(dropped))]
-        with _disk_errors():
-            return SortedEntries([SortedFileReader(path) for path in self._spilled])
+        entries = super().sorted()
+        if not dropped:
+            return entries
+        ids = np.array(sorted(dropped), dtype=np.uint64)  # numpy compares signed and unsigned integers as floats
 
-    def _without(self, dropped: np.ndarray) -> str:
-        """One temporary file of all entries but those of some files. Its meta still lists these files."""
-        with _disk_errors():
-            files = IdRanges.union(files_of(SortedFileReader(path)) for path in self._spilled)
-            path, options = self._next_path(), self._spill_format.options(files=files)
+        def stays(keys: pa.BinaryArray) -> np.ndarray:
+            return ~np.isin(self.layout.file_ids(keys), ids)
+
+        if isinstance(entries, EntryBatch):
+            kept = from_numpy(stays(entries.keys))
+            return new_entries(entries.keys.filter(kept), entries.values.filter(kept))
+        with disk_errors():  # one temporary file, whose meta still lists these files
+            files = IdRanges.union(map(files_of, entries.files))
+            path, options = self._next_path(), self._form.options(files=files)
             with open(path, "wb") as sink:
-                merge_runs(
-                    self._spilled, sink, keep=lambda keys: ~np.isin(self.layout.file_ids(keys), dropped), **options
-                )
-        return path
+                merge_runs(entries.files, sink, keep=stays, **options)
+            return SortedEntries([SortedFileReader(path)])
 
-    def _in_order(self) -> pa.RecordBatch:
-        """What waits, sorted; of a key that is there twice, the last entry."""
-        groups, waiting, self._groups, self._waiting, self._bytes = self._groups, self._waiting, [], [], 0
+    def _in_order(self, waiting: Sequence[GroupValues | EntryBatch]) -> EntryBatch:
+        groups = [one for one in waiting if isinstance(one, GroupValues)]
+        entries = [one for one in waiting if isinstance(one, EntryBatch)]
         if groups:
-            entries = encode_entries(groups, self.layout)
-            if not waiting:
-                return entries
-            waiting.append(entries)
-        schema = self.layout.entries
-        together = pa.Table.from_batches(waiting, schema).combine_chunks()
-        columns = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in together.columns]
-        order, is_again = sorted_keys(columns[0])
-        order = order[np.append(~is_again[1:], True)] if is_again.any() else order  # the sort is stable
-        others = [taken(column, order) for column in columns[1:]]
-        return pa.RecordBatch.from_arrays([take_keys(columns[0], order), *others], schema=schema)
-
-    def _spill(self) -> None:
-        keys, values, _ = _as_batch(self._in_order())
-        files = self._spill_format.files_of_keys(keys)
-        with _disk_errors():
-            if self._folder is None:
-                self._folder = tempfile.mkdtemp(prefix="skipstone-", dir=self._parent)
-            path, options = self._next_path(), self._spill_format.options(files=files)
-            with open(path, "wb") as sink, SortedFileWriter(sink, schema=self.layout.values, **options) as writer:
-                writer.write(keys, values, copy=False)
-        self._spilled.append(path)
-
-    def _next_path(self) -> str:
-        assert self._folder is not None
-        return os.path.join(self._folder, str(len(self._spilled)))
-
-
-def _file_ids(ids: Collection[int]) -> np.ndarray:
-    """Ids as uint64: numpy compares unsigned and signed integers as floats, which do not tell all ids apart."""
-    return np.array(sorted(ids), dtype=np.uint64)
-
-
-def _as_batch(entries: pa.RecordBatch) -> EntryBatch:
-    values = pa.Table.from_batches([entries.select(entries.schema.names[1:])])
-    return EntryBatch(entries.column(0), values, np.zeros(entries.num_rows, dtype=bool))
+            entries.append(encode_entries(groups, self.layout))
+        return entries[0] if groups and len(entries) == 1 else super()._in_order(entries)
 
 
 def _stored(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
@@ -207,17 +130,6 @@ def _stored(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
         if int(np.diff(offsets_and_data(values)[0]).max(initial=0)) > _VALUE_BYTES_MAX:
             raise InvalidArgumentError("a value is too long to be included")
     return values
-
-
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, NotATableError) as error:  # a StorageError is an OSError
-        message = (
-            f"sorting needs room on the disk, and what was written there ({error}); set TMPDIR to a folder that has it"
-        )
-        raise StorageError(message) from error
 
 
 # -- the keys of a task -----------------------------------------------------------------------------------------------
@@ -249,7 +161,7 @@ class KeyPartBuilder:
 
     def __init__(self, spec: KeyPartSpec):
         self._spec = spec
-        self._sorter = EntrySorter(OrderedCode(spec.kinds), PART_MEMORY_BYTES, layout=spec.layout)
+        self._sorter = ValueSorter(OrderedCode(spec.kinds), PART_MEMORY_BYTES, layout=spec.layout)
         self._left_out: set[int] = set()
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:

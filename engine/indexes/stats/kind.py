@@ -35,7 +35,7 @@ from ...state import IndexState, Instant, Run
 from ...state.runs import DAMAGE, DamagedRun, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
-from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
+from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import AnyTerm, ColumnEvidence, ProbeResult, term_sets
 from . import format as stats
 from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, file_partition_evidence
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from .build import StatsPart
 
 
-class StatsKind:
+class StatsKind(IndexKind):
+    """`is_current` is always true: each entry has the type of its bounds."""
+
     name = "stats"
-    is_compound = False
     covers_delta_logs = True
     reads_data = False
-    stores_values = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -116,12 +116,6 @@ class StatsKind:
         except DAMAGE:
             merged = None
         return replace(index, runs=runs if merged is None else merged)
-
-    def is_current(self, instant: Instant, index: IndexState) -> bool:
-        return True  # each entry says in which type its bounds are
-
-    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
-        return index
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])
