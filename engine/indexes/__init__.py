@@ -24,6 +24,7 @@ the coverage (`state/coverage.py`): a file in no run is read.
 
 Shared: `kind.py` (the protocol), `columns.py` (where columns are in files, evidence about them), `column_reader.py`
 (reads them), `elements.py` (those of list columns), `derived.py` (elements and expressions in the place of columns),
-`probe_results.py` (what probes prove), `row_index.py` (the index that lists the rows of some values), `task_result.py`
-(what a writer's task passes to a commit).
+`entry_sorting.py` (sorts the entries of secondary and n-gram indexes, and adds them to runs), `probe_results.py` (what
+probes prove), `row_index.py` (the index that lists the rows of some values), `task_result.py` (what a writer's task
+passes to a commit).
 """
