@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import InvalidArgumentError, StorageError
 from .observing import log
 from .predicates import And, Node, Not, Or, Term, brief, columns_read, terms_of
-from .predicates.operands import Column
+from .predicates.literals import Column
 
 VARIABLE, VALUES_VARIABLE = "SKIPSTONE_SCAN_LOG", "SKIPSTONE_SCAN_LOG_VALUES"
 _BYTES_MAX = 64 << 20

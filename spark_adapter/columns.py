@@ -43,11 +43,9 @@ from ..engine.predicates import (
 )
 from ..engine.predicates.coerce import is_list, is_text, plain_type
 from ..engine.predicates.duckdb_trees import Parsed, cast_type, constant_of, parsed
-from ..engine.predicates.literals import LiteralValue, Temporal, literal_value, parse_temporal
-from ..engine.predicates.operands import Elements
-from ..engine.predicates.regex_texts import texts_of_regex
+from ..engine.predicates.literals import Elements, LiteralValue, Temporal, literal_value, parse_temporal
+from ..engine.predicates.required_texts import AllOf, Required, Text, texts_of_regex
 from ..engine.predicates.sql_allowed import in_duckdb_sql, parse_sql
-from ..engine.predicates.texts import AllOf, Required, Text
 from ..errors import PredicateError
 from .options import PREDICATE_PREFIX, Request, decode_predicate, encode_predicate
 from .spark_semantics import (

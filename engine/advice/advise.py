@@ -21,8 +21,7 @@ from ..indexes.ngram.probe import grams_required
 from ..indexes.secondary.format import stored_type
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Node, Residual, Term, columns_of, columns_read, residuals, terms_of, with_implied
-from ..predicates.required_texts import required_of
-from ..predicates.texts import NOTHING
+from ..predicates.required_texts import NOTHING, required_of
 from ..scan.index_answer import columns_needed
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest

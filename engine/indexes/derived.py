@@ -16,8 +16,7 @@ from ..state.derived import DerivedColumn, Expression
 from .elements import element_type
 
 if TYPE_CHECKING:
-    from ..predicates.computing import Computation
-    from ..predicates.expressions import Tree
+    from ..predicates.expressions import Computation, Tree
 
 KINDS = ("bloom", "secondary")
 _NAME = re.compile(r"[\w.]*")
@@ -44,7 +43,7 @@ def source_of(instant: Instant, index: IndexState, name: str) -> Source:
         return Source((name,))
     if derived.expression is None:
         return Source((list_column(instant, derived),))
-    from ..predicates.computing import Computation, flat_schema
+    from ..predicates.expressions import Computation, flat_schema
 
     node = node_of(instant, derived.expression)
     schema = flat_schema(node, instant.schema)
@@ -94,7 +93,7 @@ def indexed_name(instant: Instant, name: str) -> str:
     if name in instant.fields:
         same = [one for one in instant.derived if one.field == instant.fields[name]]
     else:
-        from ..predicates.computing import read_expression
+        from ..predicates.expressions import read_expression
 
         try:
             node = read_expression(name, instant.schema)
@@ -126,8 +125,7 @@ def with_derived(instant: Instant, name: str, kind: str) -> tuple[Instant, str]:
 
 
 def _expression(instant: Instant, text: str) -> Expression:
-    from ..predicates.computing import read_expression
-    from ..predicates.expressions import columns_of_tree, with_columns
+    from ..predicates.expressions import columns_of_tree, read_expression, with_columns
 
     try:
         node = read_expression(text, instant.schema)

@@ -1,21 +1,18 @@
 """Predicates: parse -> bind -> simplify -> outcomes -> rows, each a function of one value.
 
     parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`,
-                  `operands.py`); `prepare`: to a bound, simplified predicate with the same meaning in fewer nodes
+                  `literals.py`); `prepare`: to a bound, simplified predicate with the same meaning in fewer nodes
       sql_text.py       SQL text: DuckDB's tree, split at AND, OR and NOT, and its terms. `sql_allowed.py` has the list
-                        of allowed nodes and functions, `parameters.py` parameters and the clock, `sql_operands.py`
-                        columns and constants, `expressions.py` and `computing.py` expressions that an index covers,
-                        `implied.py` what follows from a term that DuckDB evaluates.
-                        `duckdb_trees.py` has the trees of DuckDB's versions
+                        of allowed nodes and functions, `parameters.py` parameters and the clock, `expressions.py`
+                        expressions that an index covers, `implied.py` what follows from a term that DuckDB evaluates.
+                        `duckdb_trees.py` has the trees of DuckDB's versions, `duckdb_engine.py` DuckDB's connection
       from_arrow.py, from_polars.py    expressions, and the engines that test the parts that are not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
                   `patterns.py`); the terms that result are in `bound.py`
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
                   of 8 x 8 and 8. Those of a term come from a column's `possible_values.py`
-    required_texts.py    the texts that a value contains where a part is TRUE; `regex_texts.py`: of a regular
-                  expression; `texts.py`: how they are joined
-    rows.py       which rows match. The engine of a `Residual` tests its part (`residual.py`; `duckdb_engine.py` has
-                  DuckDB's connection)
+    required_texts.py    the texts that a value contains where a part is TRUE
+    rows.py       which rows match. The engine of a `Residual` tests its part
 
 Predicates use SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals 0.0;
 strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is `Unknown`
@@ -56,7 +53,7 @@ from .bound import (
     unknowns,
     with_implied,
 )
-from .operands import Cast, Column, Literal
+from .literals import Cast, Column, Literal
 from .outcomes import (
     ANY,
     FALSE,

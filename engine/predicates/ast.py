@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from ...base.caching import cached_property
 from ...errors import PredicateError
-from .literals import literal_sql, literal_value, string_sql
-from .operands import Cast, Column, Literal, Operand, no_truth
+from .literals import Cast, Column, Literal, Operand, literal_sql, literal_value, no_truth, string_sql
 
 FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 DEPTH_MAX = 100  # levels of AND, OR and NOT: whatever walks a tree needs a few frames for each

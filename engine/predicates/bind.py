@@ -29,8 +29,7 @@ from .coerce import (
     locate_literal,
     locate_uuid,
 )
-from .literals import LiteralValue
-from .operands import Cast, Column, Computed, Elements, Literal, Operand
+from .literals import Cast, Column, Computed, Elements, Literal, LiteralValue, Operand
 
 _TWO_CONSTANTS = "it compares constants with each other, and no column"
 
@@ -208,10 +207,10 @@ def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: Colu
         if op == "<=>":
             return Constant(True)
         return make_term(left, "always" if op in ("=", "<=", ">=") else "never")
-    kind = common_type(left.type, right.type)
-    if kind is None or (left.is_uuid != right.is_uuid and (is_text(left.type) or is_text(right.type))):
+    dtype = common_type(left.type, right.type)
+    if dtype is None or (left.is_uuid != right.is_uuid and (is_text(left.type) or is_text(right.type))):
         return _unknown(node, f"{_described(left)} and {_described(right)} cannot be compared")
-    return TwoColumnTerm(op, left, right, kind)
+    return TwoColumnTerm(op, left, right, dtype)
 
 
 # -- the other terms -------------------------------------------------------------------------------------------------

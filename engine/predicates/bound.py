@@ -19,7 +19,7 @@ from ...base.caching import cached_property
 from ...errors import PredicateError
 from .ast import And, In, Like, Node, Not, Or, Unknown, operator_sql
 from .coerce import array_of
-from .operands import Cast, Column, Literal
+from .literals import Cast, Column, Literal
 
 if TYPE_CHECKING:
     from .patterns import Pattern
@@ -142,8 +142,8 @@ def make_term(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Patter
     """A term from raw values (see `coerce.array_of`); lists are sorted and made distinct, a list of one is = or !=."""
     if not raws:
         return Term(ref, op, _NO_VALUES, pattern)
-    kind = pa.binary() if pa.types.is_fixed_size_binary(ref.type) and op in ("like", "starts_with") else ref.type
-    values = array_of(raws, kind)
+    dtype = pa.binary() if pa.types.is_fixed_size_binary(ref.type) and op in ("like", "starts_with") else ref.type
+    values = array_of(raws, dtype)
     return list_term(ref, op, values) if op in ("in", "not in") else Term(ref, op, values, pattern)
 
 
@@ -280,10 +280,10 @@ def resolve(name: str, schema: pa.Schema) -> ColumnRef:
         _resolved = (schema, refs)
     ref = refs.get(name)
     if ref is None:
-        path, kind = _walk(name, list(schema), name)
+        path, dtype = _walk(name, list(schema), name)
         if path is None:
             raise PredicateError(f"no column is named {name!r}{near_matches(name, schema, any_case=False)}")
-        ref = refs[name] = ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
+        ref = refs[name] = ColumnRef(name, path, canon.compared_type(dtype), canon.is_uuid(dtype))
     return ref
 
 
@@ -295,14 +295,14 @@ def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str,
     for each in fields:
         if not name.startswith(f"{each.name}."):
             continue
-        kind = canon.compared_type(each.type)
-        if pa.types.is_struct(kind):
-            rest, leaf_kind = _walk(name[len(each.name) + 1 :], list(kind), full_name)
+        dtype = canon.compared_type(each.type)
+        if pa.types.is_struct(dtype):
+            rest, leaf_type = _walk(name[len(each.name) + 1 :], list(dtype), full_name)
             if rest is not None:
-                return (each.name, *rest), leaf_kind
-        elif pa.types.is_nested(kind):
+                return (each.name, *rest), leaf_type
+        elif pa.types.is_nested(dtype):
             raise PredicateError(
-                f"{full_name!r} leads through {each.name!r}, a {kind}: dotted paths go through structs only"
+                f"{full_name!r} leads through {each.name!r}, a {dtype}: dotted paths go through structs only"
             )
     return None, pa.null()
 

@@ -104,7 +104,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return left
     if (decimals := _merged_decimal(left, right)) is not None:
         return decimals
-    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
+    if all(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) for dtype in (left, right)):
         return pa.float64()
     counts = ns_per_count(left), ns_per_count(right)
     if counts[0] is not None and counts[1] is not None and counts[0][0] == counts[1][0]:
@@ -179,11 +179,11 @@ def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The narrowest decimal type for the integers and decimals of both types; None if there is none."""
     scale = whole_digits = 0
-    for kind in (one, other):
-        if pa.types.is_decimal(kind):
-            scale, whole_digits = max(scale, kind.scale), max(whole_digits, kind.precision - kind.scale)
-        elif pa.types.is_integer(kind):
-            whole_digits = max(whole_digits, len(str(1 << kind.bit_width)))
+    for dtype in (one, other):
+        if pa.types.is_decimal(dtype):
+            scale, whole_digits = max(scale, dtype.scale), max(whole_digits, dtype.precision - dtype.scale)
+        elif pa.types.is_integer(dtype):
+            whole_digits = max(whole_digits, len(str(1 << dtype.bit_width)))
         else:
             return None
     digits = scale + whole_digits

@@ -21,8 +21,7 @@ from ...base.forks import no_fork
 from ...base.versions import check_nanoseconds
 from ...errors import PredicateError
 from .coerce import is_list
-from .literals import literal_value
-from .operands import quoted
+from .literals import literal_value, quoted
 
 ROWS = "__rows"
 # Cursors inherit only what is set globally. `temp_directory` is first: DuckDB's default is a folder in the working
@@ -207,8 +206,8 @@ def evaluate(text: str, rows: pa.Table) -> pa.BooleanArray:
 
 def evaluate_values(text: str, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     """One value per row, cast by DuckDB to its type for the field. Raises PredicateError if DuckDB fails on a row."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    return _evaluated(text, rows, duckdb_type(field.with_type(kind), text))
+    dtype = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return _evaluated(text, rows, duckdb_type(field.with_type(dtype), text))
 
 
 def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:

@@ -10,9 +10,12 @@ node that it does not know gets the operator "unknown", which no reader understa
 from __future__ import annotations
 
 import decimal
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 COMPARISONS = {
     "COMPARE_EQUAL": "=",
@@ -85,13 +88,13 @@ def parsed(node: dict[str, Any]) -> Parsed:
 
 def bound(node: dict[str, Any]) -> Bound:
     """Translate a node of the bound tree."""
-    kind, type_name = node["expression_class"], type_sql(node.get("return_type"))
+    kind, type_name = node["expression_class"], bound_type(node.get("return_type"))
     op = _OPERATORS.get(node["type"], "unknown")
     if kind in ("BOUND_REF", "BOUND_COLUMN_REF"):
         return Bound("column", type_name, value=node.get("index", 0))
     if kind == "BOUND_CONSTANT":
         value = node["value"]
-        return Bound("constant", type_sql(value["type"]), value=None if value["is_null"] else value["value"])
+        return Bound("constant", bound_type(value["type"]), value=None if value["is_null"] else value["value"])
     if kind == "BOUND_CAST":  # 1.4
         return Bound("unknown" if node.get("try_cast") else "cast", type_name, (bound(node["child"]),))
     if kind == "BOUND_COMPARISON":  # 1.4
@@ -155,12 +158,12 @@ def constant_of(node: dict[str, Any]) -> Any:
 def cast_type(node: dict[str, Any]) -> str:
     """The name of the type of a CAST of the parser's tree."""
     if "cast_type" in node:  # 1.4
-        return type_sql(node["cast_type"])
+        return bound_type(node["cast_type"])
     sizes = [str(constant_of(one)) for one in node["type_expr"].get("children") or () if one.get("class") == "CONSTANT"]
     return node["type_expr"]["type_name"] + (f"({', '.join(sizes)})" if sizes else "")
 
 
-def type_sql(json: dict[str, Any] | None) -> str:
+def bound_type(json: dict[str, Any] | None) -> str:
     """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE", "INTEGER[]"; "?" for one with other
     details. DuckDB writes no type for operators that are BOOLEAN."""
     if json is None:
@@ -169,7 +172,7 @@ def type_sql(json: dict[str, Any] | None) -> str:
     if json["id"] == "DECIMAL":
         return f"DECIMAL({details['width']}, {details['scale']})"
     if json["id"] in ("LIST", "ARRAY"):  # whatever the length: DuckDB reads a fixed-size list as a list
-        return f"{type_sql(details['child_type'])}[]"
+        return f"{bound_type(details['child_type'])}[]"
     if details.get("alias") == "JSON":
         return "JSON"
     return "?" if details.get("alias") or details.get("collation") else json["id"]
@@ -210,3 +213,58 @@ def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(reversed([value for value in one.values() if isinstance(value, dict | list)]))
         elif isinstance(one, list):
             waiting.extend(reversed(one))
+
+
+# -- names of types ----------------------------------------------------------------------------------------------------
+
+# DuckDB's names of the types whose values DuckDB reads and returns exactly. The first of a name is its Arrow type.
+EXACT_TYPES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+    pa.time64("us"): "TIME",
+    pa.time32("ms"): "TIME",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.large_binary(): "BLOB",
+    pa.timestamp("ms"): "TIMESTAMP_MS",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("ns"): "TIMESTAMP_NS",
+}
+_OTHER_TYPES = {
+    pa.timestamp("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
+    pa.timestamp("s"): "TIMESTAMP_S",
+    pa.time64("ns"): "TIME_NS",
+    pa.time32("s"): "TIME",
+    pa.duration("us"): "INTERVAL",
+    pa.decimal128(38, 0): "HUGEINT",
+    pa.uuid(): "UUID",
+}
+_ARROW_TYPES = {name: dtype for dtype, name in reversed([*EXACT_TYPES.items(), *_OTHER_TYPES.items()])}
+_ARROW_TYPES["TIMESTAMPTZ_NS"] = _ARROW_TYPES["TIMESTAMP_NS WITH TIME ZONE"] = pa.timestamp("ns", "UTC")
+
+
+def type_sql(dtype: pa.DataType) -> str:
+    """DuckDB's name of a type; Arrow's name if DuckDB has no such type."""
+    if pa.types.is_decimal(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})"
+    return EXACT_TYPES.get(dtype) or _OTHER_TYPES.get(dtype) or str(dtype)
+
+
+@functools.cache
+def arrow_type(name: str) -> pa.DataType | None:
+    """The Arrow type of DuckDB's type; None for one that is not compared here."""
+    if name.startswith("DECIMAL("):
+        width, scale = name.removeprefix("DECIMAL(").rstrip(")").split(",")
+        return pa.decimal128(int(width), int(scale))
+    return _ARROW_TYPES.get(name)

@@ -3,7 +3,7 @@
     ["column", type, path]    ["constant", type, value]    ["cast", type, node]    [function, type, node, ...]
 
 Types are DuckDB's names. DuckDB's own trees differ between its versions, so none is stored. Two expressions are the
-same if their nodes are. A node is written as SQL again to evaluate it, and checked like the text of any predicate.
+same if their nodes are. A node is written as SQL again, checked like the text of any predicate, and computed by DuckDB.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ import decimal
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from ...base import canon
-from .duckdb_engine import version
-from .duckdb_trees import Bound, NotUnderstoodError, plain_value
-from .literals import string_sql
-from .operands import arrow_type, quoted
+from ...base.arrays import combine
+from ...errors import PredicateError, SchemaError
+from .bound import resolve
+from .coerce import plain_type
+from .duckdb_engine import evaluate_values, plan, version
+from .duckdb_trees import Bound, NotUnderstoodError, arrow_type, bound, plain_value
+from .literals import quoted, string_sql
+from .sql_allowed import columns_in, in_duckdb_sql, parse_sql
 
 # Functions whose values are the same in every DuckDB: tests compare them with a table of values. The index of another
 # one serves under the minor version that built it.
@@ -37,6 +42,35 @@ _SIGNS = re.compile(r"[-+*/%|&<>~^@#!]{1,3}")
 _PLAIN_CAST = re.compile(r"CAST\((-?[\d.]+) AS \w+(?:\(\d+, ?\d+\))?\)")
 _ZONED = "WITH TIME ZONE"
 Tree = Sequence[Any]
+
+
+def path_of(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> str:
+    """The dotted path of a column, or of a field within structs. The bound tree numbers columns by their place in
+    `columns`. Raises NotUnderstoodError for any other operand."""
+    path = _names_to(operand, columns, schema)
+    name = ".".join(path)
+    try:
+        if resolve(name, schema).path != path:
+            raise NotUnderstoodError
+    except PredicateError as error:
+        raise NotUnderstoodError from error
+    return name
+
+
+def _names_to(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    if operand.op == "column":
+        return (columns[operand.value],)
+    if operand.op not in ("struct_extract", "array_extract") or not isinstance(operand.children[1].value, str):
+        raise NotUnderstoodError
+    path = _names_to(operand.children[0], columns, schema)
+    dtype = schema.field(path[0]).type
+    for name in path[1:]:
+        dtype = plain_type(dtype).field(name).type
+    dtype, wanted = plain_type(dtype), operand.children[1].value.casefold()
+    names = [field.name for field in dtype if field.name.casefold() == wanted] if pa.types.is_struct(dtype) else []
+    if len(names) != 1:
+        raise NotUnderstoodError
+    return (*path, names[0])
 
 
 def tree_of(operand: Bound, path_of: Callable[[Bound], str]) -> list[Any]:
@@ -71,35 +105,35 @@ def tree_of(operand: Bound, path_of: Callable[[Bound], str]) -> list[Any]:
     return [operand.op, operand.type, *(tree_of(child, path_of) for child in operand.children)]
 
 
-def _is_number(kind: str) -> bool:
-    return kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL") or kind in _INTEGERS
+def _is_number(type_name: str) -> bool:
+    return type_name in ("FLOAT", "DOUBLE") or type_name.startswith("DECIMAL") or type_name in _INTEGERS
 
 
-def _number(text: str, kind: str) -> list[Any]:
+def _number(text: str, type_name: str) -> list[Any]:
     """A constant in a type of numbers: DuckDB casts some, and writes others in the type at once."""
     value = decimal.Decimal(text)
-    if kind in _INTEGERS:
+    if type_name in _INTEGERS:
         if value != int(value):
             raise NotUnderstoodError
-        return ["constant", kind, str(int(value))]
-    if kind in ("FLOAT", "DOUBLE"):
-        return ["constant", kind, repr(float(value))]
-    scale = int(kind.partition(",")[2].rstrip(")"))
-    return ["constant", kind, str(round(value, scale))]
+        return ["constant", type_name, str(int(value))]
+    if type_name in ("FLOAT", "DOUBLE"):
+        return ["constant", type_name, repr(float(value))]
+    scale = int(type_name.partition(",")[2].rstrip(")"))
+    return ["constant", type_name, str(round(value, scale))]
 
 
 def sql_of(node: Tree, name: Callable[[str], str] = quoted) -> str:
     """A node as SQL, each call in parentheses. `name` writes the name of a column."""
-    op, kind, *rest = node
+    op, type_name, *rest = node
     if op == "column":
         return name(rest[0])
     if op == "constant":
-        if kind == "VARCHAR":
+        if type_name == "VARCHAR":
             return string_sql(rest[0])
-        return f"CAST({rest[0]} AS {kind})" if _is_number(kind) else str(rest[0]).upper()
+        return f"CAST({rest[0]} AS {type_name})" if _is_number(type_name) else str(rest[0]).upper()
     children = [sql_of(child, name) for child in rest]
     if op == "cast":
-        return f"CAST({children[0]} AS {kind})"
+        return f"CAST({children[0]} AS {type_name})"
     if _WORD.fullmatch(op):
         return f"{op}({', '.join(children)})"
     return f"({f' {op} '.join(children)})" if len(children) > 1 else f"({op} {children[0]})"
@@ -154,6 +188,77 @@ def serves(node: Tree, duckdb_version: str) -> bool:
 
 def value_type(node: Tree) -> pa.DataType | None:
     """The Arrow type of the values of a node; None if they have no order."""
-    kind = arrow_type("VARCHAR" if node[1] == "JSON" else node[1])
+    dtype = arrow_type("VARCHAR" if node[1] == "JSON" else node[1])
     is_other = node[1] in ("UUID", "HUGEINT", "INTERVAL")
-    return None if kind is None or is_other or canon.order_class(kind) is None else kind
+    return None if dtype is None or is_other or canon.order_class(dtype) is None else dtype
+
+
+# -- reading and computing ---------------------------------------------------------------------------------------------
+
+
+def read_expression(text: str, schema: pa.Schema) -> Tree:
+    """The node of a text over the columns of a schema.
+
+    Raises PredicateError for what is no scalar, deterministic expression; SchemaError for one whose values have no
+    order, or that is no call of functions on columns and constants.
+    """
+    sql = in_duckdb_sql(text)
+    node = _read(sql, schema)
+    if node[0] in ("column", "constant") or not columns_of_tree(node):
+        raise SchemaError(f"{text!r} is no expression of columns: name a column by its name alone")
+    if value_type(node) is None:
+        raise SchemaError(f"{text!r} is of type {node[1]}, whose values have no order: no index can cover it")
+    if _read(sql_of(node), flat_schema(node, schema)) != node:
+        raise SchemaError(f"{text!r} cannot be indexed: DuckDB reads its functions otherwise once they are written out")
+    return node
+
+
+def flat_schema(node: Tree, schema: pa.Schema) -> pa.Schema:
+    """The leaves that a node reads, each as a column that has the dotted path as its name."""
+    return pa.schema([pa.field(path, resolve(path, schema).type) for path in columns_of_tree(node)])
+
+
+def _read(sql: str, schema: pa.Schema) -> Tree:
+    columns = columns_in(parse_sql(sql), sql, schema, are_tested=True)
+    planned = plan(sql, columns, schema, sql, is_predicate=False)
+    try:
+        if planned is None:
+            raise NotUnderstoodError
+        return tree_of(bound(planned), lambda operand: path_of(operand, columns, schema))
+    except NotUnderstoodError:
+        raise SchemaError(
+            f"{sql!r} cannot be indexed: an index covers calls of functions, operators and casts over columns and "
+            "plain constants, without times that depend on a time zone"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Computes an expression over columns by DuckDB. Picklable.
+
+    node      its columns are names of `schema`
+    schema    the columns, in the types of the table
+    duckdb    the minor version whose values are wanted
+    """
+
+    node: Tree
+    schema: pa.Schema
+    duckdb: str
+
+    @property
+    def type(self) -> pa.DataType | None:
+        """Of the values."""
+        return value_type(self.node)
+
+    def values(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The value in each row. Raises SchemaError if DuckDB fails on a row, or is of a version with other values."""
+        text, dtype, pairs = sql_of(self.node), value_type(self.node), zip(columns, self.schema, strict=True)
+        if not serves(self.node, self.duckdb):
+            raise SchemaError(f"{text} is indexed by DuckDB {self.duckdb}, and DuckDB {minor_version()} is installed")
+        try:
+            columns_in(parse_sql(text), text, self.schema, are_tested=True)  # an index may come from anyone
+            arrays = [column if column.type == field.type else column.cast(field.type) for column, field in pairs]
+            rows = pa.Table.from_arrays(arrays, schema=self.schema)
+            return combine(evaluate_values(text, rows, pa.field("value", dtype)))
+        except (PredicateError, pa.ArrowException) as error:
+            raise SchemaError(f"{text} cannot be computed: {error}") from None

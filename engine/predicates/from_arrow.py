@@ -30,7 +30,7 @@ from ...errors import PredicateError
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
 from .bind import bind
 from .bound import resolve, unknowns
-from .operands import Cast, Column, Literal, Operand
+from .literals import Cast, Column, Literal, Operand
 
 _COMPARISONS = {
     "equal": "=",
@@ -119,9 +119,9 @@ def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
     for name in names:
         resolve(name, schema)
     columns = tuple(names)
-    kind = evaluate(expression, empty_table(schema).select(columns)).type
-    if not pa.types.is_boolean(kind):
-        raise PredicateError(f"a predicate is true or false, and this pyarrow expression is {kind}")
+    dtype = evaluate(expression, empty_table(schema).select(columns)).type
+    if not pa.types.is_boolean(dtype):
+        raise PredicateError(f"a predicate is true or false, and this pyarrow expression is {dtype}")
     return columns
 
 
@@ -310,9 +310,20 @@ class _Reader:
             return self._connected(tree, And if tree.name == "and_kleene" else Or)
         if tree.name == "invert":
             return Not(self._predicate(tree.arguments[0]))
-        if self._is_sql and (member := _null_safe_member(tree)) is not None:
-            return self._understood(member)
+        if self._is_sql and tree.name == "if_else":
+            return self._null_or(tree)
         return _leaf(tree, self._is_sql)
+
+    def _null_or(self, tree: _Call) -> Node:
+        """`if_else(is_valid(x), test, null)`: DuckDB's form of IN."""
+        condition, test, otherwise = tree.arguments
+        is_of_valid = isinstance(condition, _Call) and condition.name == "is_valid"
+        if not is_of_valid or not isinstance(otherwise, pa.Scalar) or otherwise.is_valid:
+            raise _NotUnderstoodError("if_else is not understood")
+        column, node = _column(condition.arguments[0]), self._understood(test)
+        if isinstance(node, In) and node.operand == column:  # NULL where x is
+            return node
+        return Or((And((Not(IsNull(column)), node)), And((IsNull(column), Constant(None)))))
 
     def _connected(self, tree: _Call, kind: type[And] | type[Or]) -> Node:
         # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
@@ -372,37 +383,6 @@ def _literal(scalar: pa.Scalar) -> Literal:
         return Literal(scalar)
     except PredicateError as error:
         raise _NotUnderstoodError(error.message) from None
-
-
-def _null_safe_member(tree: _Call) -> Any:
-    """The test within `if_else(is_valid(x), is_in(x, ...), null)`, DuckDB's form of IN, with other tests of x if
-    the list contains a zero; None for any other call."""
-    if tree.name != "if_else":
-        return None
-    condition, member, otherwise = tree.arguments
-    is_form = (
-        isinstance(condition, _Call)
-        and condition.name == "is_valid"
-        and _is_null_of_null(member, condition.arguments[0])
-        and isinstance(otherwise, pa.Scalar)
-        and not otherwise.is_valid
-    )
-    return member if is_form else None
-
-
-def _is_null_of_null(tree: Any, column: Any) -> bool:
-    """True for a test that we evaluate to NULL wherever a column is null."""
-    if not isinstance(tree, _Call):
-        return False
-    if tree.name in ("and_kleene", "or_kleene"):
-        neutral = tree.name == "and_kleene"
-        sides = [a for a in tree.arguments if not (isinstance(a, pa.Scalar) and a.is_valid and a.as_py() is neutral)]
-        return bool(sides) and all(_is_null_of_null(side, column) for side in sides)
-    if tree.name == "invert":
-        return _is_null_of_null(tree.arguments[0], column)
-    if tree.name == "is_in":
-        return tree.arguments == [column] and not any(not v.is_valid for v in tree.options["value_set"].values)
-    return tree.name in _COMPARISONS and column in [a for a in tree.arguments if isinstance(a, Column)]
 
 
 def _members(options: dict[str, Any]) -> tuple[Literal, ...]:

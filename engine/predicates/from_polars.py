@@ -6,6 +6,7 @@ comparisons of a column with a literal number, text or boolean, and null tests; 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -15,101 +16,91 @@ from ...base.arrays import empty_table
 from ...errors import PredicateError
 from .ast import And, Comparison, In, IsNull, Node, Not, Or, StartsWith, Unknown
 from .bind import bind
-from .bound import resolve, unknowns
-from .literals import Temporal
-from .operands import Column, Elements, Literal
+from .bound import operands_of, resolve, unknowns
+from .literals import Column, Elements, Literal, Temporal
 
 _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "EqValidity": "<=>"}
-
-
 _CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
 _UNITS = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 _UTC = {"inner": "UTC"}
 _UNIT_NS = {"ms": 1_000_000, "us": 1_000}
 _EXACT_INTEGERS = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
+# What reading raises for JSON of another form, and for literals that we do not have.
+_NOT_READ = (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException)
 
 
 def from_polars(expression: Any, schema: pa.Schema | None = None) -> Node:
     """The predicate that a polars expression means. Raises PredicateError for what is no expression."""
     if not hasattr(expression, "meta") or not hasattr(expression, "alias"):
         raise PredicateError(f"of polars an expression is expected, not a {type(expression).__name__}")
-    return _Reader(schema).predicate(expression, _tree(expression))
+    try:
+        return _read(_tree(expression), schema)
+    except _NOT_READ:
+        return _tested_by_polars(expression)
 
 
 def _tree(expression: Any) -> Any:
     """The expression as parsed JSON; None if JSON cannot contain it: Python functions, NaN and infinity."""
-    import io
-
-    import polars
-
     try:
         text = expression.meta.serialize(format="json")
-        if not polars.Expr.deserialize(io.StringIO(text), format="json").meta.eq(expression):
-            return None
-        return json.loads(text)
+        return json.loads(text) if _of_json(text).meta.eq(expression) else None
     except Exception:  # whatever polars raises for an expression that it cannot write
         return None
 
 
-class _Reader:
-    def __init__(self, schema: pa.Schema | None):
-        self._schema = schema
+def _of_json(text: str) -> Any:
+    import io
 
-    def predicate(self, expression: Any, tree: Any) -> Node:
-        try:
-            node = _read(tree, self._left_to_polars)
-        except (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException):
-            node = None
-        if node is None:
-            return Unknown(str(expression), "polars tests it", "polars", expression.meta.serialize())
-        return node
+    import polars
 
-    def _left_to_polars(self, tree: Any, node: Node | None) -> Node:
-        if node is not None and self._means_the_same(node):
+    return polars.Expr.deserialize(io.StringIO(text), format="json")
+
+
+def _tested_by_polars(expression: Any, implied: Node | None = None) -> Unknown:
+    return Unknown(str(expression), "polars tests it", "polars", expression.meta.serialize(), implied)
+
+
+def _read(tree: Any, schema: pa.Schema | None) -> Node:
+    (kind, body), *_ = tree.items()
+    if kind == "BinaryExpr" and body["op"] in ("And", "Or", "LogicalAnd", "LogicalOr"):
+        parts = tuple(_read(body[side], schema) for side in ("left", "right"))
+        return And(parts) if body["op"].endswith("And") else Or(parts)
+    if kind == "Function" and body["function"] == {"Boolean": "Not"}:
+        return Not(_read(body["input"][0], schema))
+    with contextlib.suppress(*_NOT_READ):
+        node = _leaf(kind, body)
+        if node is not None and schema is not None and _means_the_same(node, schema):
             return node
-        import io
+    implied = None
+    with contextlib.suppress(*_NOT_READ):
+        implied = _implied(body, schema)
+    return _tested_by_polars(_of_json(json.dumps(tree)), implied)
 
-        import polars
 
-        part = polars.Expr.deserialize(io.StringIO(json.dumps(tree)), format="json")
-        return Unknown(str(part), "polars tests it", "polars", part.meta.serialize(), self._implied(tree))
+def _implied(body: Any, schema: pa.Schema | None) -> Node | None:
+    """What `list.contains` and `arr.contains` of a literal imply of the list's elements."""
+    ((_, name),) = body["function"].items()
+    lists, literal = map(_operand, body["input"])
+    is_contains = body["function"].keys() <= {"ListExpr", "ArrayExpr"} and "Contains" in name
+    if schema is None or not is_contains or not isinstance(lists, Column) or not isinstance(literal, Literal):
+        return None
+    is_exact = _is_exact(literal.value, schema.field(lists.name).type.value_type)
+    return Comparison("=", Elements(lists.name), literal) if is_exact else None
 
-    def _implied(self, tree: Any) -> Node | None:
-        """What `list.contains` and `arr.contains` of a literal imply of the list's elements."""
-        try:
-            function, (column, sought) = tree["Function"]["function"], tree["Function"]["input"]
-            ((_, name),) = function.items()
-            lists, literal = _operand(column), _operand(sought)
-            is_contains = function.keys() <= {"ListExpr", "ArrayExpr"} and "Contains" in name
-            if self._schema is None or not is_contains or not isinstance(literal, Literal) or literal.value is None:
-                return None
-            kind = self._schema.field(lists.name).type.value_type  # type: ignore[union-attr]
-            is_exact = _is_exact(literal.value, kind)
-            return Comparison("=", Elements(lists.name), literal) if is_exact else None  # type: ignore[union-attr]
-        except (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException):
-            return None
 
-    def _means_the_same(self, node: Node) -> bool:
-        """Return True if polars compares values unchanged: it casts a literal to the column's type, or both to a third,
-        and loses digits of floats, decimals, large integers and times."""
-        if self._schema is None or unknowns(bind(node, self._schema)):
-            return False
-        if isinstance(node, And):
-            return all(self._means_the_same(child) for child in node.children)
-        operand = node.child.operand if isinstance(node, Not) and isinstance(node.child, IsNull) else None
-        literals: tuple[Any, ...] = ()
-        if isinstance(node, Comparison):
-            operand, literals = node.left, (node.right,)
-        elif isinstance(node, In):
-            operand, literals = node.operand, node.values
-        elif isinstance(node, IsNull | StartsWith):
-            operand = node.operand
-        if not isinstance(operand, Column):
-            return False
-        kind = self._schema.field(resolve(operand.name, self._schema).path[0]).type
-        if isinstance(node, StartsWith):
-            return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return all(isinstance(literal, Literal) and _is_exact(literal.value, kind) for literal in literals)
+def _means_the_same(node: Node, schema: pa.Schema) -> bool:
+    """Return True if polars compares values unchanged: it casts a literal to the column's type, or both to a third, and
+    loses digits of floats, decimals, large integers and times."""
+    if unknowns(bind(node, schema)):
+        return False
+    if isinstance(node, And):
+        return all(_means_the_same(child, schema) for child in node.children)
+    (column,) = operands_of(node)
+    dtype = schema.field(resolve(column.name, schema).path[0]).type
+    if isinstance(node, StartsWith):
+        return pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+    literals = (node.right,) if isinstance(node, Comparison) else node.values if isinstance(node, In) else ()
+    return all(isinstance(literal, Literal) and _is_exact(literal.value, dtype) for literal in literals)
 
 
 def _is_exact(value: Any, dtype: pa.DataType) -> bool:
@@ -127,20 +118,6 @@ def _is_exact(value: Any, dtype: pa.DataType) -> bool:
             return value.kind == "timestamp" and unit_ns is not None and value.ns % unit_ns == 0
         return value.kind == "date" and pa.types.is_date32(dtype)
     return False
-
-
-def _read(tree: Any, settle: Any) -> Node:
-    (kind, body), *_ = tree.items()
-    if kind == "BinaryExpr" and body["op"] in ("And", "Or", "LogicalAnd", "LogicalOr"):
-        parts = tuple(_read(body[side], settle) for side in ("left", "right"))
-        return And(parts) if body["op"].endswith("And") else Or(parts)
-    if kind == "Function" and body["function"] == {"Boolean": "Not"}:
-        return Not(_read(body["input"][0], settle))
-    try:
-        node = _leaf(kind, body)
-    except (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException):
-        node = None
-    return settle(tree, node)
 
 
 def _leaf(kind: str, body: Any) -> Node | None:
@@ -224,9 +201,9 @@ def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
         if schema.get_field_index(name) < 0:
             resolve(name, schema)
             raise PredicateError(f"{name!r} is no column of the table but a field: write pl.col(...).struct.field(...)")
-    kind = evaluate(expression, empty_table(schema).select(names)).type
-    if not pa.types.is_boolean(kind):
-        raise PredicateError(f"a predicate is true or false, and this polars expression is {kind}")
+    dtype = evaluate(expression, empty_table(schema).select(names)).type
+    if not pa.types.is_boolean(dtype):
+        raise PredicateError(f"a predicate is true or false, and this polars expression is {dtype}")
     return names
 
 

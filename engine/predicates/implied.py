@@ -7,16 +7,17 @@ It does not replace the term, and is never under a NOT: it may be FALSE if the t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from .ast import FLIPPED, And, Comparison, In, Node, StartsWith
 from .coerce import is_text
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
-from .literals import DAY_NS, Temporal, days_from_civil
-from .operands import Column, Literal
-from .sql_operands import Operands
+from .literals import DAY_NS, Column, Literal, Temporal, days_from_civil
+
+if TYPE_CHECKING:
+    from .sql_text import Operands
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 _NS_AT_MOST = {
@@ -112,10 +113,10 @@ def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int]:
     while operand.op == "cast" and "_NS" in operand.children[0].type:  # to microseconds
         operand = operand.children[0]
     column = reader.column(operand)
-    kind = reader.kind_of(column)
-    if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+    dtype = reader.type_of(column)
+    if dtype is None or not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
         raise NotUnderstoodError
-    return column, 1_000 if pa.types.is_timestamp(kind) and kind.unit == "ns" else 0
+    return column, 1_000 if pa.types.is_timestamp(dtype) and dtype.unit == "ns" else 0
 
 
 def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
@@ -137,7 +138,7 @@ def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> N
 def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """ts + d is from ts + least to ts + most, where d has months: of 28 to 31 days, and the day may be cut by 3."""
     column, slack = _time_column(call.children[0], reader)
-    step = reader.constant(tree.children[1], call.children[1])
+    (step,) = reader.constants(tree.children[1:2], call.children[1:2])
     if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
         return None
     if isinstance(step, int) and not isinstance(step, bool):  # a date and days
@@ -176,8 +177,8 @@ def _sum(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> No
 
 
 def _is_integer(operand: Bound, reader: Operands) -> bool:
-    kind = reader.kind_of(reader.column(operand))
-    return kind is not None and pa.types.is_integer(kind) and "INT" in operand.type
+    dtype = reader.type_of(reader.column(operand))
+    return dtype is not None and pa.types.is_integer(dtype) and "INT" in operand.type
 
 
 def _substring(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
@@ -189,8 +190,8 @@ def _substring(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands)
 
 def _prefix(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     column = reader.column(call.children[0])
-    kind = reader.kind_of(column)
-    if op != "=" or kind is None or not is_text(kind) or not isinstance(value, str) or not value:
+    dtype = reader.type_of(column)
+    if op != "=" or dtype is None or not is_text(dtype) or not isinstance(value, str) or not value:
         return None
     return StartsWith(column, value)
 

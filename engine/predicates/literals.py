@@ -1,4 +1,4 @@
-"""Literals in one exact form.
+"""The operands of a comparison before it is bound: literals in one exact form, columns, and casts of columns.
 
 A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, a UUID, or a `Temporal`: an exact
 count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ...base import canon
 from ...errors import PredicateError
+from .duckdb_trees import type_sql
 
 DAY_NS = 86_400_000_000_000
 _SECOND_NS = 1_000_000_000
@@ -35,6 +36,7 @@ _NS_PER_NUMPY_UNIT = {**NS_PER_UNIT, "m": 60 * _SECOND_NS, "h": 3_600 * _SECOND_
 _NUMPY_UNITS_PER_NS = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY_ORDINAL = dt.date(1970, 1, 1).toordinal()
+_SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -292,6 +294,11 @@ def string_sql(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def quoted(name: str) -> str:
+    """A name in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _float_sql(value: float) -> str:
     if not math.isfinite(value):
         name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -304,3 +311,92 @@ def _time_text(ns: int) -> str:
     seconds, fraction = divmod(ns, _SECOND_NS)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{fraction:09}".rstrip("0") if fraction else text
+
+
+# -- operands ----------------------------------------------------------------------------------------------------------
+
+
+def no_truth(what: object) -> PredicateError:
+    """The error for `if`, `and`, `or` and chained comparisons of what is not yet TRUE or FALSE."""
+    return PredicateError(
+        f"{what} has no truth value: combine predicates with & | ~ (parentheses around each), not with and, or, not; "
+        "write col('x').between(1, 5), not 1 < col('x') < 5"
+    )
+
+
+class Operand:
+    """A side of a comparison."""
+
+    def __bool__(self) -> bool:
+        raise no_truth(self)
+
+
+@dataclass(frozen=True)
+class Column(Operand):
+    """A column by name; a dotted path leads through structs."""
+
+    name: str
+
+    def __str__(self) -> str:
+        parts = self.name.split(".")
+        if all(_SIMPLE_NAME.fullmatch(part) for part in parts):
+            return ".".join(map(quoted, parts))
+        return quoted(self.name)
+
+
+@dataclass(frozen=True)
+class Elements(Operand):
+    """The elements of a list column. A comparison is TRUE if it is TRUE for one of them. It is only in what is implied
+    by a part of a predicate (`ast.Unknown`), and never below a NOT."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{Column(self.name)}[]"
+
+
+@dataclass(frozen=True)
+class Computed(Operand):
+    """An expression that an index may cover: the key and the text of its node (`expressions.py`), and the type of its
+    values. Like `Elements` it is only in what is implied by a part of a predicate."""
+
+    key: str
+    text: str
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class Literal(Operand):
+    """A value, in the one form that `literal_value` returns."""
+
+    value: LiteralValue
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", literal_value(self.value))
+
+    def _key(self) -> tuple[str, str]:
+        # in Python 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
+        return type(self.value).__name__, repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return literal_sql(self.value)
+
+
+@dataclass(frozen=True)
+class Cast(Operand):
+    """A column read as another type. Only casts that lose nothing can be bound; DuckDB tests others."""
+
+    operand: Operand
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"CAST({self.operand} AS {type_sql(self.type)})"

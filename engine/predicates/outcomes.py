@@ -176,12 +176,12 @@ def term_outcomes(term: Term | TwoColumnTerm, evidence: Mapping[str, Evidence], 
 def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
     if term.op in ("is_null", "always", "never"):
         return _null_outcomes(term.op, evidence)
-    kind = plain_type(evidence.type)
-    if not is_exact_widening(kind, term.type) or canon.order_class(kind) is None:
+    dtype = plain_type(evidence.type)
+    if not is_exact_widening(dtype, term.type) or canon.order_class(dtype) is None:
         return np.full(len(evidence), ANY, dtype=np.uint8)
-    if kind != term.type and not canon.is_bytes_like(kind):
+    if dtype != term.type and not canon.is_bytes_like(dtype):
         # the same comparison in the older type: its values are the ones now read, only fewer were possible
-        ref = ColumnRef(term.ref.name, term.ref.path, kind)
+        ref = ColumnRef(term.ref.name, term.ref.path, dtype)
         older: Node = compare_values(ref, term.op, [literal_value(value) for value in term.values])
         return evaluate(older, lambda part: _literal_outcomes(part, evidence), len(evidence))  # type: ignore[arg-type]
     interval = interval_of(evidence)
@@ -199,7 +199,7 @@ def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
         true, false = (true, false) if term.op == "<=" else (false, true)
     values = true.view(np.uint8) * np.uint8(TRUE) | false.view(np.uint8) * np.uint8(FALSE)
     result = values * evidence.may_be_value.view(np.uint8)
-    if evidence.may_be_nan.any() and pa.types.is_floating(kind):
+    if evidence.may_be_nan.any() and pa.types.is_floating(dtype):
         result |= evidence.may_be_nan.view(np.uint8) * np.uint8(TRUE if _holds_for_nan(term) else FALSE)
     result |= evidence.may_be_null.view(np.uint8) * np.uint8(FALSE if term.op == "<=>" else NULL)
     # Bounds that cross contain no value, yet rows with one may exist: the evidence is wrong, so nothing is known.

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from ...errors import PredicateError
 from .duckdb_trees import arguments_of, nodes_of
-from .literals import Temporal, literal_sql
-from .operands import Literal
+from .literals import Literal, Temporal, literal_sql
 from .sql_allowed import parse_sql, place_of
 
 _CLOCK = {

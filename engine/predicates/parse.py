@@ -19,7 +19,8 @@ from ...errors import PredicateError
 from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind
 from .bound import Term, TwoColumnTerm, list_term, operands_of, resolve
-from .operands import Column, Literal
+from .literals import Column, Literal
+from .rows import residual_of
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -88,8 +89,6 @@ def _with_residuals(node: Node, schema: pa.Schema) -> Node:
         return Not(_with_residuals(node.child, schema))
     if not isinstance(node, Unknown):
         return node
-    from .residual import residual_of
-
     return residual_of(node, schema)
 
 

@@ -172,11 +172,11 @@ class ByteInterval:
 
 def interval_of(evidence: Evidence) -> CodeInterval | ByteInterval:
     """The interval of a column's values. NaN is not in it."""
-    kind = plain_type(evidence.type)
-    if canon.order_class(kind) == "bytes":
+    dtype = plain_type(evidence.type)
+    if canon.order_class(dtype) == "bytes":
         lower, upper = _as_bytes(evidence.lower), _as_bytes(evidence.upper)
         return ByteInterval(lower, upper, ~evidence.has_lower | _nulls(lower), ~evidence.has_upper | _nulls(upper))
-    floats = pa.types.is_floating(kind)
+    floats = pa.types.is_floating(dtype)
     lowest, highest = (MINUS_INFINITY_CODE, INFINITY_CODE) if floats else (_CODE_MIN, _CODE_MAX)
     lower = evidence.lower if evidence.has_lower.all() else np.where(evidence.has_lower, evidence.lower, lowest)
     upper = evidence.upper if evidence.has_upper.all() else np.where(evidence.has_upper, evidence.upper, highest)

@@ -2,9 +2,15 @@
 
 Values are compared by their order codes or order bytes (`base/canon.py`), as in an index. pyarrow's own comparisons
 differ for NaN (Arrow returns false for NaN > 5) and do not exist for some types.
+
+Another engine tests a residual: DuckDB by SQL text, pyarrow and polars by their expressions. We never negate, split or
+simplify it; we evaluate AND, OR and NOT around it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +19,11 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...base.arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
-from .ast import And, Constant, Node, Not, Or
+from .ast import And, Constant, Node, Not, Or, Unknown
 from .bound import ColumnRef, Residual, Term, TwoColumnTerm, residuals, unknowns
 from .coerce import ns_per_count
 
+ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars", "spark": "Spark"}
 _COMPARISONS = {
     "=": pc.equal,
     "!=": pc.not_equal,
@@ -59,12 +66,6 @@ def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
     if isinstance(node, Constant):
         return _constant(node.value, batch.num_rows)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
-
-
-def _residual_outcomes(part: Residual, batch: pa.RecordBatch, rows: pa.Array | None = None) -> pa.BooleanArray:
-    from .residual import residual_outcomes
-
-    return residual_outcomes(part, batch, rows)
 
 
 def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -186,3 +187,68 @@ def _in_type(ref: ColumnRef, dtype: pa.DataType, batch: pa.RecordBatch) -> pa.Ar
     if pa.types.is_integer(array.type) and pa.types.is_floating(dtype):
         return array.cast(dtype, safe=False)  # rounds to the nearest double, as Spark does
     return _cast(array, dtype, ref.name)
+
+
+# -- parts that other engines test -------------------------------------------------------------------------------------
+
+
+class ResidualEngine(NamedTuple):
+    """How an engine tests a part: its text, or its serialized expression."""
+
+    validate: Callable[[Any, pa.Schema], tuple[str, ...]]  # the columns that it reads; raises if it cannot test rows
+    evaluate: Callable[[Any, pa.Table], pa.Array]  # one outcome per row
+
+
+def _engine(name: str) -> ResidualEngine:
+    if name == "duckdb":
+        from .duckdb_engine import evaluate
+        from .sql_allowed import validate
+
+        return ResidualEngine(validate, evaluate)
+    if name == "pyarrow":
+        from . import from_arrow
+
+        return ResidualEngine(from_arrow.validate, from_arrow.evaluate)
+    from . import from_polars
+
+    return ResidualEngine(from_polars.validate, from_polars.evaluate)
+
+
+def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
+    """The replacement of a part that is not understood: a residual, or its value if it reads no column; the part itself
+    if no engine can test it.
+
+    Raises PredicateError for what the engine cannot test on rows of this schema.
+    """
+    if not unknown.engine:
+        return unknown
+    if unknown.engine == "spark":
+        return Residual("spark", unknown.text, (), implied=unknown.implied)
+    engine, tested = _engine(unknown.engine), unknown.expression or unknown.text
+    columns = engine.validate(tested, schema)
+    if columns:
+        return Residual(unknown.engine, unknown.text, columns, unknown.expression, unknown.implied)
+    one_row = pa.table({"": pa.nulls(1)})
+    return Constant(engine.evaluate(tested, one_row)[0].as_py())
+
+
+def _residual_outcomes(part: Residual, batch: pa.RecordBatch, rows: pa.Array | None = None) -> pa.BooleanArray:
+    """One outcome per row of the batch, null for NULL, and null for rows that `rows` (booleans) excludes. TRUE for a
+    part that Spark tests, because it tests the rows that it receives."""
+    if part.engine == "spark":
+        return from_numpy(np.ones(batch.num_rows, dtype=bool))
+    table = pa.table(batch) if isinstance(batch, pa.RecordBatch) else batch  # of rows without columns
+    missing = [name for name in part.columns if table.schema.get_field_index(name) < 0]
+    if missing:
+        raise SchemaError(f"the rows have no column {missing[0]!r} (or more than one)")
+    table = table.select(part.columns)
+    if rows is not None:
+        table = table.filter(rows)
+    try:
+        outcomes = _engine(part.engine).evaluate(part.expression or part.text, table)
+    except ImportError as error:
+        raise PredicateError(f"{ENGINES[part.engine]} tests this, and is not installed here", text=part.text) from error
+    if rows is None:
+        return outcomes
+    chosen = to_numpy(rows)
+    return outcomes.take(from_numpy(np.cumsum(chosen) - 1, chosen))

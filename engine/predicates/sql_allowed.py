@@ -183,10 +183,13 @@ def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: b
             f"DuckDB takes {', '.join(columns)} for one column: the names differ in case alone", text=text
         )
     for name in columns if are_tested else ():
-        kind = schema.field(name).type
-        is_foreign = isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in ("arrow.uuid", "arrow.json")
-        if is_foreign or pa.types.is_decimal256(kind):
-            raise PredicateError(f"column {name!r} is {kind}, whose values DuckDB does not know", text=text)
+        dtype = schema.field(name).type
+        is_foreign = isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name not in (
+            "arrow.uuid",
+            "arrow.json",
+        )
+        if is_foreign or pa.types.is_decimal256(dtype):
+            raise PredicateError(f"column {name!r} is {dtype}, whose values DuckDB does not know", text=text)
     return tuple(columns)
 
 
@@ -230,26 +233,16 @@ def validate(text: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def has_low_arrow(text: str) -> bool:
     """Whether `->` or `->>` of the text applies to a comparison, AND, OR or NOT, which few people mean."""
-    waiting = [(parse_sql(text), False)]
-    while waiting:
-        node, is_argument = waiting.pop()
-        is_arrow = node.get("class") == "LAMBDA" or node.get("function_name") in ("->", "->>")
-        if is_arrow and not is_argument and any(one.get("class") in _TRUTH_CLASSES for one in nodes_of(node)):
-            return True
-        is_call = node.get("class") == "FUNCTION" and not node.get("is_operator")
-        for child in arguments_of(node) if is_call else ():
-            waiting.append((child, child.get("class") == "LAMBDA"))
-        below = [] if is_call else [one for value in node.values() for one in _objects(value)]
-        waiting += [(one, False) for one in below]
-    return False
+    nodes = list(nodes_of(parse_sql(text)))
+    calls = [node for node in nodes if node.get("class") == "FUNCTION" and not node.get("is_operator")]
+    lambdas = {id(one) for call in calls for one in arguments_of(call) if one.get("class") == "LAMBDA"}
+    arrows = [n for n in nodes if n.get("class") == "LAMBDA" or n.get("function_name") in ("->", "->>")]
+    return any(
+        one.get("class") in _TRUTH_CLASSES for arrow in arrows if id(arrow) not in lambdas for one in nodes_of(arrow)
+    )
 
 
 _TRUTH_CLASSES = frozenset({"COMPARISON", "CONJUNCTION", "BETWEEN"})
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    values = value if isinstance(value, list) else [value]
-    return [one.get("expression", one) for one in values if isinstance(one, dict)]
 
 
 def place_of(tree: dict[str, Any], text: str) -> int | None:

@@ -27,8 +27,7 @@ from ..parquet.footers import chunk_ranges, open_parquet
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read
 from ..predicates.coerce import is_exact_widening
-from ..predicates.literals import string_sql
-from ..predicates.operands import quoted
+from ..predicates.literals import quoted, string_sql
 from ..predicates.possible_values import Evidence
 from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, nan_rows, to_arrow

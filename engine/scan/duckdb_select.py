@@ -31,8 +31,7 @@ from ..predicates import (
     matches,
     residuals,
 )
-from ..predicates.literals import string_sql
-from ..predicates.operands import quoted
+from ..predicates.literals import quoted, string_sql
 from .duckdb_connection import guarded, guarded_key
 from .duckdb_text import column_text, condition_text, type_text, value_text
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept

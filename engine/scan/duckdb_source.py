@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ..predicates import Constant
-from ..predicates.operands import quoted
+from ..predicates.literals import quoted
 from .duckdb_connection import cursor
 from .duckdb_reader import DuckDBReader
 from .duckdb_select import Piece

@@ -26,10 +26,8 @@ from ...errors import InvalidArgumentError, PredicateError, SchemaError
 from ..predicates import And, Node, col, prepare
 from ..predicates.coerce import is_exact_widening
 from ..predicates.duckdb_engine import duckdb_type, message_of
-from ..predicates.duckdb_trees import Bound, NotUnderstoodError, nodes_of
-from ..predicates.literals import string_sql
-from ..predicates.operands import quoted
-from ..predicates.sql_operands import arrow_type
+from ..predicates.duckdb_trees import Bound, NotUnderstoodError, arrow_type, nodes_of
+from ..predicates.literals import quoted, string_sql
 from ..stale import check_answers
 from .duckdb_connection import is_supported, query_connection
 from .duckdb_source import NotPlainError, source_sql

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..predicates.duckdb_trees import COMPARISONS, Bound, NotUnderstoodError, bound, plain_value
-from ..predicates.literals import string_sql
-from ..predicates.operands import quoted
+from ..predicates.literals import quoted, string_sql
 
 INSTANT = "instant"  # the operator of a constant point in time: its value is a text with an offset
 _AMONG, _KEYS = "among", "keys"  # a value is among the keys of a join, by number; an expression gives these keys

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from ..predicates import And, ColumnRef, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm
-from ..predicates.literals import string_sql
-from ..predicates.operands import EXACT_TYPES, quoted
+from ..predicates.duckdb_trees import EXACT_TYPES
+from ..predicates.literals import quoted, string_sql
 
 VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they save
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}

@@ -27,7 +27,7 @@ from ..predicates import (
     unknowns,
     with_implied,
 )
-from ..predicates.residual import ENGINES
+from ..predicates.rows import ENGINES
 from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
 from ..state.manifest import slices_of

@@ -19,7 +19,7 @@ from ..predicates import And, Constant, Node, Not, Or, Residual, Term, TwoColumn
 from ..predicates.coerce import is_exact_widening
 from ..predicates.outcomes import TRUE, not_outcomes
 from ..predicates.possible_values import interval_of
-from ..predicates.residual import ENGINES
+from ..predicates.rows import ENGINES
 from .bounds import Bounds, bounds_of, texts_of
 
 

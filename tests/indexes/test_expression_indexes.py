@@ -18,7 +18,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.commands.app import main
-from skipstone.engine.predicates import computing, expressions
+from skipstone.engine.predicates import expressions
 from skipstone.engine.scan.coarse_snapshot import coarse_of
 from skipstone.engine.state import instant_fields
 from skipstone.engine.state.instant import seal_of
@@ -385,7 +385,7 @@ def test_hostile_expressions_are_damage_or_cover_nothing(tmp_path: Path, node: A
         instant = instant_fields.parse_instant(sealed, path="x")
         schema = pa.schema([])
         with pytest.raises(ss.SchemaError, match="read_text"):
-            computing.Computation(instant.derived[0].expression.node, schema, "").values([])
+            expressions.Computation(instant.derived[0].expression.node, schema, "").values([])
         return
     with pytest.raises(ss.CorruptionError):
         instant_fields.parse_instant(sealed, path="x")

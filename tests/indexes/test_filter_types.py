@@ -22,7 +22,8 @@ from predicate_strategies import COLUMN_TYPES, leaves, tables
 from skipstone import col
 from skipstone.base import canon
 from skipstone.engine.indexes.bloom import task_filters
-from skipstone.engine.predicates import ast, operands
+from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import literals as operands
 
 # A struct has no filter; Parquet has no seconds, and its files hold milliseconds.
 FILTERED = {name: kind for name, kind in COLUMN_TYPES.items() if name not in ("inner", "ts_s")}

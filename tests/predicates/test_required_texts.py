@@ -18,9 +18,7 @@ from skipstone.base import lazy
 from skipstone.engine.indexes.ngram import grams
 from skipstone.engine.indexes.ngram.probe import Grams, grams_required
 from skipstone.engine.predicates import And, Node, Or, Residual, Term, prepare
-from skipstone.engine.predicates.regex_texts import texts_of_regex
-from skipstone.engine.predicates.required_texts import required_of
-from skipstone.engine.predicates.texts import NOTHING, AllOf, AnyOf, Text
+from skipstone.engine.predicates.required_texts import NOTHING, AllOf, AnyOf, Text, required_of, texts_of_regex
 
 SCHEMA = pa.schema([("x", pa.string())])
 # ASCII with every special sign, characters whose small letter is ASCII, letters with case, digits, CJK.

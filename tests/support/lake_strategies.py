@@ -23,7 +23,8 @@ from oracle import HIVE_NULL, Lake, multiset
 from skipstone import col
 from skipstone.base import canon
 from skipstone.base.ordered_keys import ordered_class
-from skipstone.engine.predicates import ast, operands
+from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import literals as operands
 
 PARTITION_TEXTS = [None, "a", "b/c", "ü=%", "x:y", "a b", "%41", "it's", "1.b", "-", "..", "{}", "日本"]
 PARTITIONINGS = [(), ("p",), ("q",), ("p", "q")]

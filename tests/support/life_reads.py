@@ -24,7 +24,8 @@ from library_versions import has
 from life_model import Model, array_of, held_by
 from oracle import check_scan, multiset
 from skipstone.engine.indexes.secondary import kind as secondary
-from skipstone.engine.predicates import ast, operands
+from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import literals as operands
 from skipstone.engine.scan import duckdb_select, lookup
 from skipstone.engine.scan import rows as reading_rows
 

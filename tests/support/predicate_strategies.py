@@ -20,7 +20,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from library_versions import array_of
 from skipstone.base import canon
-from skipstone.engine.predicates import ast, operands
+from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import literals as operands
 from skipstone.engine.predicates.possible_values import Evidence
 
 COLUMN_TYPES = {

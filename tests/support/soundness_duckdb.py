@@ -12,7 +12,8 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 from predicate_strategies import _TIMES_IN_TEXT, leaf_columns
-from skipstone.engine.predicates import ast, operands
+from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import literals as operands
 from soundness_lakes import RandomLake
 
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lake_strategies import PARTITION_TEXTS
 from predicate_strategies import _TIMES_IN_TEXT, leaf_columns, row_matches
-from skipstone.engine.predicates import ast, operands, parse
+from skipstone.engine.predicates import ast, parse
+from skipstone.engine.predicates import literals as operands
 from skipstone.errors import PredicateError
 from soundness_duckdb import duck_leaf
 from soundness_lakes import RandomLake

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from ....base.arrays import offsets_and_data, read_only
 from ....base.lazy import kernels_for
-from ...predicates.texts import Text
+from ...predicates.required_texts import Text
 
 VERSION = 1  # of the rules above: an index of another version is built again
 BUCKETS = 1 << 16

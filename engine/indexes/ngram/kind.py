@@ -12,8 +12,7 @@ from ....errors import InvalidArgumentError
 from ...parquet.leaves import leaf_type
 from ...predicates import And, Node, Or, Residual, Term
 from ...predicates.coerce import is_text
-from ...predicates.required_texts import required_of
-from ...predicates.texts import NOTHING
+from ...predicates.required_texts import NOTHING, required_of
 from ...state import IndexState, Instant
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids

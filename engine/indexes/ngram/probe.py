@@ -11,7 +11,7 @@ import numpy as np
 from ....base.arrays import from_numpy, index_of, to_numpy
 from ....errors import CorruptionError
 from ...predicates import ANY, TRUE, Node
-from ...predicates.texts import NOTHING, AllOf, AnyOf, Required, Text, all_of, any_of
+from ...predicates.required_texts import NOTHING, AllOf, AnyOf, Required, Text, all_of, any_of
 from ...state import IndexState, Run
 from ...state.coverage import without_lost
 from ...state.runs import RunReaders, reading_run
