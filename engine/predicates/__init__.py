@@ -3,8 +3,9 @@
     parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`,
                   `literals.py`); `prepare`: to a bound, simplified predicate with the same meaning in fewer nodes
       sql_text.py       SQL text: DuckDB's tree, split at AND, OR and NOT, and its terms. `sql_allowed.py` has the list
-                        of allowed nodes and functions, `parameters.py` parameters and the clock, `expressions.py`
-                        expressions that an index covers, `implied.py` what follows from a term that DuckDB evaluates.
+                        of allowed nodes and functions, `parameters.py` parameters and the clock, `sql_operands.py`
+                        columns and constants, `expressions.py` expressions that an index covers, `implied.py` what
+                        follows from a term that DuckDB evaluates.
                         `duckdb_trees.py` has the trees of DuckDB's versions, `duckdb_engine.py` DuckDB's connection
       from_arrow.py, from_polars.py    expressions, and the engines that test the parts that are not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,

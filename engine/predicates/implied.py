@@ -7,7 +7,7 @@ It does not replace the term, and is never under a NOT: it may be FALSE if the t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,9 +15,7 @@ from .ast import FLIPPED, And, Comparison, In, Node, StartsWith
 from .coerce import is_text
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
 from .literals import DAY_NS, Column, Literal, Temporal, days_from_civil
-
-if TYPE_CHECKING:
-    from .sql_text import Operands
+from .sql_operands import Operands
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 _NS_AT_MOST = {

@@ -9,7 +9,6 @@ becomes a `Residual`, which DuckDB tests on the rows.
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,33 +18,20 @@ from ...base import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, too_deep
 from .bind import bind
-from .bound import Residual, Term, resolve, unknowns
-from .coerce import is_exact_widening, is_list, is_text
-from .duckdb_engine import constants, plan
-from .duckdb_trees import (
-    Bound,
-    NotUnderstoodError,
-    Parsed,
-    arrow_type,
-    bound,
-    constant_of,
-    nodes_of,
-    parsed,
-    plain_value,
-    same_operands,
-)
-from .expressions import key_of, path_of, shown, tree_of, value_type
+from .bound import Residual, Term, unknowns
+from .coerce import is_text
+from .duckdb_engine import plan
+from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, constant_of, nodes_of, parsed, same_operands
 from .implied import implied_by, implied_of_elements
-from .literals import DAY_NS, Column, Computed, Elements, Literal, LiteralValue, Temporal, string_sql
+from .literals import Literal
 from .parameters import LENGTH_MAX, LongList, with_values
-from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, place_of, sides_of_any, text_of
+from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, sides_of_any, text_of
+from .sql_operands import Operands
 
 _known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, which programs repeat
 _KNOWN_MAX, _KNOWN_LENGTH_MAX = 256, 10_000
 _LIKES = {"~~": False, "like_escape": False, "!~~": True, "not_like_escape": True}
 _PREFIXES = frozenset({"starts_with", "prefix", "^@"})
-_AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or has another
-_MEMBERS_MAX = 1000
 
 
 def from_sql(text: str, schema: pa.Schema, params: Sequence | Mapping | None = None) -> Node:
@@ -273,159 +259,3 @@ class _Reader:
             raise NotUnderstoodError
         like = Like(column, texts[0], escape)  # type: ignore[arg-type]
         return Not(like) if _LIKES[name] else like
-
-
-# -- columns and constants ---------------------------------------------------------------------------------------------
-
-
-class Operands:
-    """The sides of the terms of one text: columns, and constants that DuckDB computes. `columns` are the names by which
-    the bound tree numbers them. While it `computes`, expressions that an index may cover are read as columns."""
-
-    computes = False
-
-    def __init__(self, text: str, columns: Sequence[str], schema: pa.Schema):
-        self._text, self._columns, self._schema = text, columns, schema
-        self._values: dict[str, Any] = {}  # of the expressions that DuckDB computed
-
-    def column(self, operand: Bound) -> Column:
-        """The column that an operand is. Raises NotUnderstoodError if a cast may change its values or their order."""
-        if operand.op == "normalized_interval":  # as intervals are compared: durations have no months
-            operand = operand.children[0]
-        while operand.op == "cast":
-            if not self.keeps_values(operand.children[0].type, operand.type):
-                raise NotUnderstoodError
-            operand = operand.children[0]
-        if not self.computes:
-            return Column(self._path(operand))
-        node = tree_of(operand, self._path)
-        dtype = value_type(node)
-        if dtype is None or node[0] == "constant":
-            raise NotUnderstoodError
-        return Column(node[2]) if node[0] == "column" else Computed(key_of(node), shown(node), dtype)  # type: ignore
-
-    def _path(self, operand: Bound) -> str:
-        return path_of(operand, self._columns, self._schema)
-
-    def elements(self, operand: Bound) -> Elements:
-        """The elements of the list column that an operand is. Raises NotUnderstoodError as `column`."""
-        while operand.op == "cast":
-            source, target = operand.children[0].type, operand.type
-            if not source.endswith("[]") or not target.endswith("[]"):
-                raise NotUnderstoodError
-            if not self.keeps_values(source.removesuffix("[]"), target.removesuffix("[]")):
-                raise NotUnderstoodError
-            operand = operand.children[0]
-        if operand.op != "column" or not is_list(self._schema.field(self._columns[operand.value]).type):
-            raise NotUnderstoodError
-        return Elements(self._columns[operand.value])
-
-    def keeps_values(self, source: str, target: str) -> bool:
-        """Return True if a cast between DuckDB's types keeps every value and the order."""
-        if source == target:
-            return True
-        one, other = arrow_type(source), arrow_type(target)
-        if one is None or other is None or canon.is_bytes_like(one):
-            return False
-        return is_exact_widening(one, other)  # of times whatever their zone: DuckDB's is UTC, as its cursors showed
-
-    def type_of(self, column: Column) -> pa.DataType | None:
-        """The type of a column's values; None for UUIDs."""
-        if isinstance(column, Computed):
-            return column.type
-        ref = resolve(column.name, self._schema)
-        return None if ref.is_uuid else ref.type
-
-    def literal(self, tree: Parsed, operand: Bound) -> Literal:
-        """A constant operand, as DuckDB computes it. Raises NotUnderstoodError for a type that is not compared."""
-        return self.literals([tree], [operand])[0]
-
-    def literals(self, trees: Sequence[Parsed], operands: Sequence[Bound]) -> list[Literal]:
-        """Several constant operands, which DuckDB computes in one query."""
-        values = self.constants(trees, operands)
-        return [
-            Literal(Temporal("duration", (value.months * 30 + value.days) * DAY_NS + value.nanoseconds))
-            if isinstance(value, pa.MonthDayNano)
-            else Literal(value)
-            for value in values
-        ]
-
-    def constants(self, trees: Sequence[Parsed], operands: Sequence[Bound], target: str | None = None) -> list[Any]:
-        """The values of operands without columns, in the type `target`, by default their own: as literals, or
-        pyarrow.MonthDayNano. Raises PredicateError, with the place, for what DuckDB cannot compute."""
-        values: list[Any] = []
-        expressions: dict[int, str] = {}
-        for tree, operand in zip(trees, operands, strict=True):
-            if operand.has_columns():
-                raise NotUnderstoodError
-            try:
-                values.append(_plain_constant(operand, target or operand.type))
-            except LookupError:
-                expressions[len(values)] = self._constant_sql(tree, operand, target or operand.type)
-                values.append(None)
-        computed = self._computed(list(expressions.values()), trees[0])
-        for (i, _), value in zip(expressions.items(), computed, strict=True):
-            is_text_of_number = (target or operands[i].type) == "HUGEINT" and value is not None
-            values[i] = int(value) if is_text_of_number else value
-        return values
-
-    def _constant_sql(self, tree: Parsed, operand: Bound, target: str) -> str:
-        sql = _constant_sql(operand) or text_of(tree.json, self._text)
-        if arrow_type(target) is None:
-            raise NotUnderstoodError
-        sql = sql if operand.op == "cast" and operand.type == target else f"CAST({sql} AS {target})"
-        return f"CAST({sql} AS VARCHAR)" if target in _AS_TEXT else sql
-
-    def members(self, tree: Parsed, operand: Bound) -> list[Literal]:
-        """The elements of a constant list that are not null. Raises NotUnderstoodError for NULL, a list of more than
-        1,000, and types that are not compared."""
-        dtype = operand.type.removesuffix("[]")
-        if operand.has_columns() or dtype == operand.type or arrow_type(dtype) is None or dtype in _AS_TEXT:
-            raise NotUnderstoodError
-        sql = f"CAST({text_of(tree.json, self._text)} AS {operand.type})"
-        (count,) = self._computed([f"len({sql})"], tree)
-        if count is None or count > _MEMBERS_MAX:
-            raise NotUnderstoodError
-        values = self._computed([f"{sql}[{i}]" for i in range(1, 1 + count)], tree)
-        if any(isinstance(value, pa.MonthDayNano) for value in values):
-            raise NotUnderstoodError
-        return [Literal(value) for value in values if value is not None]
-
-    def _computed(self, expressions: Sequence[str], tree: Parsed) -> list[Any]:
-        missing = [sql for sql in dict.fromkeys(expressions) if sql not in self._values]
-        try:
-            self._values.update(zip(missing, constants(missing, self._text), strict=True))
-        except PredicateError as error:
-            place = place_of(tree.json, self._text)
-            raise PredicateError(error.message, text=self._text, position=place) from None
-        return [self._values[sql] for sql in expressions]
-
-
-def _plain_constant(operand: Bound, target: str) -> LiteralValue:
-    """The value of a constant whose cast to the type `target` changes nothing. Raises LookupError for others."""
-    inner = operand.children[0] if operand.op == "cast" and operand.type == target else operand
-    if inner.op != "constant":
-        raise LookupError
-    value = plain_value(inner)
-    kinds = arrow_type(inner.type), arrow_type(target)
-    if inner.type == target or value is None:
-        return value
-    if isinstance(value, int | decimal.Decimal) and None not in kinds and is_exact_widening(*kinds):
-        return value
-    raise LookupError
-
-
-def _constant_sql(operand: Bound) -> str | None:
-    """SQL of a constant within casts; None for any other expression."""
-    if operand.op == "cast":
-        inner = _constant_sql(operand.children[0])
-        return None if inner is None else f"CAST({inner} AS {operand.type})"
-    if operand.op != "constant":
-        return None
-    try:
-        value = plain_value(operand)
-    except LookupError:
-        return None
-    if isinstance(value, str):
-        return string_sql(value)
-    return "NULL" if value is None else f"CAST('{value}' AS {operand.type})"
