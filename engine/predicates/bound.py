@@ -18,7 +18,8 @@ from ...base import canon
 from ...base.caching import cached_property
 from ...errors import PredicateError
 from .ast import And, In, Like, Node, Not, Or, Unknown, operator_sql
-from .coerce import array_of
+from .coerce import array_of, plain_type
+from .duckdb_trees import Bound, NotUnderstoodError
 from .literals import Cast, Column, Literal
 
 if TYPE_CHECKING:
@@ -305,6 +306,35 @@ def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str,
                 f"{full_name!r} leads through {each.name!r}, a {dtype}: dotted paths go through structs only"
             )
     return None, pa.null()
+
+
+def path_of(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> str:
+    """The dotted path of a column, or of a field within structs. The bound tree numbers columns by their place in
+    `columns`. Raises NotUnderstoodError for any other operand."""
+    path = _names_to(operand, columns, schema)
+    name = ".".join(path)
+    try:
+        if resolve(name, schema).path != path:
+            raise NotUnderstoodError
+    except PredicateError as error:
+        raise NotUnderstoodError from error
+    return name
+
+
+def _names_to(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    if operand.op == "column":
+        return (columns[operand.value],)
+    if operand.op not in ("struct_extract", "array_extract") or not isinstance(operand.children[1].value, str):
+        raise NotUnderstoodError
+    path = _names_to(operand.children[0], columns, schema)
+    dtype = schema.field(path[0]).type
+    for name in path[1:]:
+        dtype = plain_type(dtype).field(name).type
+    dtype, wanted = plain_type(dtype), operand.children[1].value.casefold()
+    names = [field.name for field in dtype if field.name.casefold() == wanted] if pa.types.is_struct(dtype) else []
+    if len(names) != 1:
+        raise NotUnderstoodError
+    return (*path, names[0])
 
 
 def near_matches(name: str, schema: pa.Schema, any_case: bool = True) -> str:

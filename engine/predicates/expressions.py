@@ -20,8 +20,7 @@ import pyarrow as pa
 from ...base import canon
 from ...base.arrays import combine
 from ...errors import PredicateError, SchemaError
-from .bound import resolve
-from .coerce import plain_type
+from .bound import path_of, resolve
 from .duckdb_engine import evaluate_values, plan, version
 from .duckdb_trees import Bound, NotUnderstoodError, arrow_type, bound, plain_value
 from .literals import quoted, string_sql
@@ -42,35 +41,6 @@ _SIGNS = re.compile(r"[-+*/%|&<>~^@#!]{1,3}")
 _PLAIN_CAST = re.compile(r"CAST\((-?[\d.]+) AS \w+(?:\(\d+, ?\d+\))?\)")
 _ZONED = "WITH TIME ZONE"
 Tree = Sequence[Any]
-
-
-def path_of(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> str:
-    """The dotted path of a column, or of a field within structs. The bound tree numbers columns by their place in
-    `columns`. Raises NotUnderstoodError for any other operand."""
-    path = _names_to(operand, columns, schema)
-    name = ".".join(path)
-    try:
-        if resolve(name, schema).path != path:
-            raise NotUnderstoodError
-    except PredicateError as error:
-        raise NotUnderstoodError from error
-    return name
-
-
-def _names_to(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
-    if operand.op == "column":
-        return (columns[operand.value],)
-    if operand.op not in ("struct_extract", "array_extract") or not isinstance(operand.children[1].value, str):
-        raise NotUnderstoodError
-    path = _names_to(operand.children[0], columns, schema)
-    dtype = schema.field(path[0]).type
-    for name in path[1:]:
-        dtype = plain_type(dtype).field(name).type
-    dtype, wanted = plain_type(dtype), operand.children[1].value.casefold()
-    names = [field.name for field in dtype if field.name.casefold() == wanted] if pa.types.is_struct(dtype) else []
-    if len(names) != 1:
-        raise NotUnderstoodError
-    return (*path, names[0])
 
 
 def tree_of(operand: Bound, path_of: Callable[[Bound], str]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +11,18 @@ import pyarrow as pa
 
 from ...base import canon
 from ...errors import PredicateError
-from .bound import resolve
+from .bound import path_of, resolve
 from .coerce import is_exact_widening, is_list
 from .duckdb_engine import constants
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, arrow_type, plain_value
-from .expressions import key_of, path_of, shown, tree_of, value_type
-from .literals import DAY_NS, Column, Computed, Elements, Literal, LiteralValue, Temporal, string_sql
+from .expressions import key_of, shown, tree_of, value_type
+from .literals import DAY_NS, Column, Computed, Elements, Literal, LiteralValue, Temporal, parse_temporal, string_sql
 from .sql_allowed import place_of, text_of
 
 _AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or has another
 _MEMBERS_MAX = 1000
+_TIMES = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP WITH TIME ZONE": "timestamp"}  # DuckDB's zone is UTC
+_ISO = re.compile(r"[1-9]\d{3}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,6})?)?", re.ASCII)
 
 
 class Operands:
@@ -107,7 +110,7 @@ class Operands:
             except LookupError:
                 expressions[len(values)] = self._constant_sql(tree, operand, target or operand.type)
                 values.append(None)
-        computed = self._computed(list(expressions.values()), trees[0])
+        computed = self._computed(list(expressions.values()), trees[0]) if expressions else []
         for (i, _), value in zip(expressions.items(), computed, strict=True):
             is_text_of_number = (target or operands[i].type) == "HUGEINT" and value is not None
             values[i] = int(value) if is_text_of_number else value
@@ -156,6 +159,10 @@ def _plain_constant(operand: Bound, target: str) -> LiteralValue:
         return value
     if isinstance(value, int | decimal.Decimal) and None not in kinds and is_exact_widening(*kinds):
         return value
+    if target in _TIMES and isinstance(value, str) and _ISO.fullmatch(value):  # a query for each date would add up
+        moment = parse_temporal(value, _TIMES[target])
+        if moment is not None and moment.kind == _TIMES[target]:
+            return moment
     raise LookupError
 
 

@@ -1,4 +1,4 @@
-"""IS [NOT] DISTINCT FROM, and LIKE with an escape of any character."""
+"""IS [NOT] DISTINCT FROM, LIKE with an escape of any character, and constants of dates and times."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skipstone.engine.predicates.duckdb_engine import constants
+from skipstone.engine.predicates.duckdb_trees import Bound
+from skipstone.engine.predicates.sql_operands import _plain_constant
 
 TEXTS = ["a_b", "axb", "a%b", "a!b", "a\\b", "a'b", "aéb", "", None]
 NUMBERS = [1, 2, None, 1, 2, None, 1, 2, None]
@@ -92,3 +98,26 @@ def test_like_has_no_escape_but_the_one_that_is_named(table: ss.Table, pattern: 
 def test_an_escape_that_escapes_nothing_is_an_error(table: ss.Table, where: str) -> None:
     with pytest.raises(ss.PredicateError):
         table.scan(where).count()
+
+
+@settings(max_examples=examples(60))
+@given(
+    day=st.dates().map(str)
+    | st.sampled_from(["2024-02-30", "2024-13-01", "0000-01-01", "24-1-5", "infinity"]),
+    time=st.just("")
+    | st.times().map(" {}".format)
+    | st.sampled_from([" 24:00:00", "T01:02:03", " 1:2:3"]),
+    target=st.sampled_from(["DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]),
+)
+def test_a_time_in_a_text_is_that_of_duckdb(day: str, time: str, target: str) -> None:
+    text = Bound("constant", "VARCHAR", value=day + time)
+    try:
+        ours = _plain_constant(Bound("cast", target, (text,)), target)
+    except LookupError:
+        return  # DuckDB computes it
+    assert constants([f"CAST('{day}{time}' AS {target})"], "") == [ours]
+
+
+def test_dates_and_times_are_read_without_a_query() -> None:
+    for target, text in (("DATE", "2024-02-29"), ("TIMESTAMP", "1999-12-31 23:59:59.5"), ("TIMESTAMP", "2024-01-05")):
+        assert _plain_constant(Bound("cast", target, (Bound("constant", "VARCHAR", value=text),)), target) is not None
