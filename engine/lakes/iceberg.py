@@ -30,9 +30,8 @@ from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
 from .column_naming import Columns
-from .iceberg_catalog import CatalogTable, pyiceberg_options
+from .iceberg_catalog import CatalogTable, live_entries, manifests_of, pyiceberg_options, static_table
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
-from .iceberg_files import live_entries, manifests_of, static_table
 from .table_format import Changes, LogState, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:

@@ -119,27 +119,27 @@ def _anything_in(node: dict[str, Any]) -> tuple[Bound, ...]:
     found: list[Bound] = []
     waiting: list[Any] = list(node.values())
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict) and "expression_class" in one:
-            found.append(bound(one))
-        elif isinstance(one, dict | list):
-            waiting.extend(one.values() if isinstance(one, dict) else one)
+        part = waiting.pop()
+        if isinstance(part, dict) and "expression_class" in part:
+            found.append(bound(part))
+        elif isinstance(part, dict | list):
+            waiting.extend(part.values() if isinstance(part, dict) else part)
     return tuple(found)
 
 
-def same_operands(tree: Parsed, of_bound: Bound) -> Bound | None:
+def same_operands(tree: Parsed, bound_tree: Bound) -> Bound | None:
     """The bound node with one child per child of the parsed node. None if the binder changed the shape."""
-    if tree.op == "between" and of_bound.op == "and":  # 1.4
-        low, high = of_bound.children
+    if tree.op == "between" and bound_tree.op == "and":  # 1.4
+        low, high = bound_tree.children
         if (low.op, high.op) == (">=", "<=") and low.children[0] == high.children[0]:
             return Bound("between", "BOOLEAN", (*low.children, high.children[1]))
-    return of_bound if tree.op == of_bound.op and len(tree.children) == len(of_bound.children) else None
+    return bound_tree if tree.op == bound_tree.op and len(tree.children) == len(bound_tree.children) else None
 
 
 def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
     """The arguments of a FUNCTION of the parser's tree."""
     if "arguments" in node:
-        return [one["expression"] for one in node["arguments"]]
+        return [argument["expression"] for argument in node["arguments"]]
     return node["children"]
 
 
@@ -200,19 +200,19 @@ def without_places(tree: Any) -> Any:
     """DuckDB's tree without the places in the text, to compare two trees."""
     if isinstance(tree, dict):
         return {name: without_places(value) for name, value in tree.items() if name not in _LOCATIONS}
-    return [without_places(one) for one in tree] if isinstance(tree, list) else tree
+    return [without_places(child) for child in tree] if isinstance(tree, list) else tree
 
 
 def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
     """Every JSON object of a tree, parents first, from left to right."""
     waiting = [tree]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting.extend(reversed([value for value in one.values() if isinstance(value, dict | list)]))
-        elif isinstance(one, list):
-            waiting.extend(reversed(one))
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting.extend(reversed([value for value in part.values() if isinstance(value, dict | list)]))
+        elif isinstance(part, list):
+            waiting.extend(reversed(part))
 
 
 # -- names of types ----------------------------------------------------------------------------------------------------

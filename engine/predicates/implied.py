@@ -28,9 +28,9 @@ _NS_AT_MOST = {
 _YEARS = range(1, 9_999)
 
 
-def implied_by(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
+def implied_by(tree: Parsed, bound_tree: Bound, reader: Operands) -> Node | None:
     """What follows from a comparison of a function of one column with a constant; None if no rule applies."""
-    paired = same_operands(tree, of_tree)
+    paired = same_operands(tree, bound_tree)
     if paired is None or tree.op not in ("=", "<", "<=", ">", ">="):
         return None
     for at, op in ((0, tree.op), (1, FLIPPED[tree.op])):
@@ -48,12 +48,12 @@ def implied_by(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
 # -- elements of lists ------------------------------------------------------------------------------------------------
 
 
-def implied_of_elements(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
+def implied_of_elements(tree: Parsed, bound_tree: Bound, reader: Operands) -> Node | None:
     """What follows for the elements of a list column: a list that contains a value has an element that equals it.
 
     Both functions of two lists ignore nulls. Nothing follows from a list within a constant one: it may be empty.
     """
-    paired = same_operands(tree, of_tree)
+    paired = same_operands(tree, bound_tree)
     if paired is None or len(paired.children) != 2 or len(tree.children) != 2:
         return None
     trees, operands = tree.children, paired.children

@@ -113,8 +113,8 @@ def _in_list(
     literals = tuple(map(Literal, values)) if is_long else ()
     shown = values
     if is_long:
-        plain = [one.value for one in literals if one.value is not None]
-        is_plain = {type(one) for one in plain} in ({int}, {str})
+        plain = [literal.value for literal in literals if literal.value is not None]
+        is_plain = {type(literal) for literal in plain} in ({int}, {str})
         shown = [min(plain), max(plain), *([None] if len(plain) < len(literals) else [])] if is_plain else values
     listed = ", ".join(map(_written, shown))
     if len(listed) > LENGTH_MAX:

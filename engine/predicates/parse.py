@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
+from .ast import And, ColumnBuilder, Comparison, Constant, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind
 from .bound import Term, TwoColumnTerm, list_term, operands_of, resolve
 from .literals import Column, Literal
@@ -131,11 +131,11 @@ def _term(term: object) -> Node:
 
 
 _OPPOSITES = (("=", "!="), ("<", ">="), (">", "<="), ("in", "not in"), ("always", "never"))
-OPPOSITE = {**dict(_OPPOSITES), **{right: left for left, right in _OPPOSITES}}
+_OPPOSITE = {**dict(_OPPOSITES), **{right: left for left, right in _OPPOSITES}}
 
 
 def simplify(node: Node) -> Node:
-    """An equivalent predicate, bound or not. Gathering into IN takes bound terms."""
+    """A bound predicate of the same meaning, with NOT at its terms alone, and in fewer nodes."""
     return _simplified(node, False)
 
 
@@ -151,14 +151,10 @@ def _simplified(node: Node, negated: bool) -> Node:
 def _opposite(node: Node) -> Node:
     if isinstance(node, Constant):
         return Constant(None if node.value is None else not node.value)
-    if isinstance(node, Term) and node.op in OPPOSITE:
-        return Term(node.ref, OPPOSITE[node.op], node.values)
-    if isinstance(node, TwoColumnTerm) and node.op in OPPOSITE:
-        return TwoColumnTerm(OPPOSITE[node.op], node.left, node.right, node.type)
-    if isinstance(node, Comparison) and node.op in OPPOSITE:
-        return Comparison(OPPOSITE[node.op], node.left, node.right)
-    if isinstance(node, In):
-        return In(node.operand, node.values, not node.negated)
+    if isinstance(node, Term) and node.op in _OPPOSITE:
+        return Term(node.ref, _OPPOSITE[node.op], node.values)
+    if isinstance(node, TwoColumnTerm) and node.op in _OPPOSITE:
+        return TwoColumnTerm(_OPPOSITE[node.op], node.left, node.right, node.type)
     return Not(node)
 
 

@@ -124,10 +124,10 @@ def text_of(tree: dict[str, Any], text: str) -> str:
         serialized = json.dumps({"error": False, "statements": [statement]})
         (written,) = cursor.execute("SELECT json_deserialize_sql(?)", [serialized]).fetchone()
     sql = written.removeprefix("SELECT ")
-    for one in (sql[1:-1], sql) if sql.startswith("(") else (sql,):
+    for candidate in (sql[1:-1], sql) if sql.startswith("(") else (sql,):
         with contextlib.suppress(PredicateError):
-            if without_places(parse_sql(one)) == without_places(tree):
-                return one
+            if without_places(parse_sql(candidate)) == without_places(tree):
+                return candidate
     raise NotWritableError(
         "DuckDB writes a part of this in another way than it reads it: write the values of parameters and the time "
         "into the text",
@@ -148,16 +148,16 @@ def where_of_select(text: str) -> str:
     table = node.get("from_table") or {}
     if node.get("type") != "SELECT_NODE" or table.get("type") == "EMPTY":
         raise PredicateError("no SELECT of one table")
-    is_nested = any(one.get("class") == "SUBQUERY" for one in nodes_of(node)) or node["cte_map"]["map"]
+    is_nested = any(each.get("class") == "SUBQUERY" for each in nodes_of(node)) or node["cte_map"]["map"]
     if table["type"] != "BASE_TABLE" or is_nested:
         raise PredicateError("a join or a query within a query: give the WHERE clause of this table alone")
     if node["where_clause"] is None:
         raise PredicateError("it has no WHERE: every row is read")
     where, name = copy.deepcopy(node["where_clause"]), (table["alias"] or table["table_name"]).lower()
-    for one in nodes_of(where):
-        names = one["column_names"] if one.get("class") == "COLUMN_REF" else []
+    for each in nodes_of(where):
+        names = each["column_names"] if each.get("class") == "COLUMN_REF" else []
         if len(names) > 1 and names[0].lower() == name:
-            one["column_names"] = names[1:]
+            each["column_names"] = names[1:]
     return text_of(where, text)
 
 
@@ -235,10 +235,10 @@ def has_low_arrow(text: str) -> bool:
     """Whether `->` or `->>` of the text applies to a comparison, AND, OR or NOT, which few people mean."""
     nodes = list(nodes_of(parse_sql(text)))
     calls = [node for node in nodes if node.get("class") == "FUNCTION" and not node.get("is_operator")]
-    lambdas = {id(one) for call in calls for one in arguments_of(call) if one.get("class") == "LAMBDA"}
+    lambdas = {id(node) for call in calls for node in arguments_of(call) if node.get("class") == "LAMBDA"}
     arrows = [n for n in nodes if n.get("class") == "LAMBDA" or n.get("function_name") in ("->", "->>")]
     return any(
-        one.get("class") in _TRUTH_CLASSES for arrow in arrows if id(arrow) not in lambdas for one in nodes_of(arrow)
+        node.get("class") in _TRUTH_CLASSES for arrow in arrows if id(arrow) not in lambdas for node in nodes_of(arrow)
     )
 
 
@@ -256,16 +256,11 @@ def place_of(tree: dict[str, Any], text: str) -> int | None:
 
 def _variables(tree: dict[str, Any]) -> Iterator[str]:
     """The names on the left of a lambda's arrow."""
-    waiting = [tree.get("lhs"), *(tree.get("parameters") or ())]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one.casefold()
-        elif isinstance(one, dict):
-            if one.get("class") == "COLUMN_REF":
-                yield one["column_names"][-1].casefold()
-            for value in one.values():
-                waiting += [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+    for part in [tree.get("lhs"), *(tree.get("parameters") or ())]:
+        if isinstance(part, str):
+            yield part.casefold()
+        else:
+            yield from (n["column_names"][-1].casefold() for n in nodes_of(part) if n.get("class") == "COLUMN_REF")
 
 
 def _list_of_any(tree: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -273,11 +268,11 @@ def _list_of_any(tree: dict[str, Any]) -> list[dict[str, Any]] | None:
     node = tree.get("subquery", {}).get("node", {})
     if tree.get("subquery_type") != "ANY" or node.get("from_table", {}).get("type") != "EMPTY":
         return None
-    (one, *more) = node.get("select_list") or [{}]
-    is_unnest = not more and one.get("class") == "FUNCTION" and one.get("function_name") == "unnest"
+    (item, *more) = node.get("select_list") or [{}]
+    is_unnest = not more and item.get("class") == "FUNCTION" and item.get("function_name") == "unnest"
     if not is_unnest or node.get("where_clause") or node["cte_map"]["map"] or node.get("modifiers"):
         return None
-    return arguments_of(one)
+    return arguments_of(item)
 
 
 def sides_of_any(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -71,10 +71,10 @@ class Operands:
         """Return True if a cast between DuckDB's types keeps every value and the order."""
         if source == target:
             return True
-        one, other = arrow_type(source), arrow_type(target)
-        if one is None or other is None or canon.is_bytes_like(one):
+        from_type, to_type = arrow_type(source), arrow_type(target)
+        if from_type is None or to_type is None or canon.is_bytes_like(from_type):
             return False
-        return is_exact_widening(one, other)  # of times whatever their zone: DuckDB's is UTC, as its cursors showed
+        return is_exact_widening(from_type, to_type)  # of times in any zone: DuckDB's is UTC, as its cursors showed
 
     def type_of(self, column: Column) -> pa.DataType | None:
         """The type of a column's values; None for UUIDs."""

@@ -122,30 +122,30 @@ class _Reader:
         parts = tuple(reader.node() for reader in readers)
         return Not(parts[0]) if op == "not" else (And if op == "and" else Or)(parts)
 
-    def _read(self, tree: Parsed, of_tree: Bound, is_negated: bool) -> Node:
+    def _read(self, tree: Parsed, bound_tree: Bound, is_negated: bool) -> Node:
         """The predicate of a part, which `is_negated` if it is below a NOT."""
-        if tree.op in ("and", "or") and of_tree.op == tree.op and len(tree.children) == len(of_tree.children):
-            pairs = zip(tree.children, of_tree.children, strict=True)
-            children = tuple(self._read(one, its, is_negated) for one, its in pairs)
+        if tree.op in ("and", "or") and bound_tree.op == tree.op and len(tree.children) == len(bound_tree.children):
+            pairs = zip(tree.children, bound_tree.children, strict=True)
+            children = tuple(self._read(child, bound_child, is_negated) for child, bound_child in pairs)
             return (And if tree.op == "and" else Or)(children)
-        if tree.op == "not" and of_tree.op == "not":
-            return Not(self._read(tree.children[0], of_tree.children[0], True))
+        if tree.op == "not" and bound_tree.op == "not":
+            return Not(self._read(tree.children[0], bound_tree.children[0], True))
         try:
-            return self._understood(tree, of_tree)
+            return self._understood(tree, bound_tree)
         except NotUnderstoodError:
             pass
-        of_derived = self._implied(tree, of_tree, implied_of_elements)
+        of_derived = self._implied(tree, bound_tree, implied_of_elements)
         if of_derived is None:
-            of_derived = self._implied_by_expression(tree, of_tree)
+            of_derived = self._implied_by_expression(tree, bound_tree)
         residual = self._residual(tree, of_derived)
-        implied = None if is_negated else self._implied(tree, of_tree, implied_by)
+        implied = None if is_negated else self._implied(tree, bound_tree, implied_by)
         return residual if implied is None else And((implied, residual))
 
-    def _implied_by_expression(self, tree: Parsed, of_tree: Bound) -> Node | None:
+    def _implied_by_expression(self, tree: Parsed, bound_tree: Bound) -> Node | None:
         """The term itself, with its expression in the place of a column: an index may cover it."""
         self._operands.computes = True
         try:
-            return self._bind(self._term(tree, of_tree))
+            return self._bind(self._term(tree, bound_tree))
         except (NotUnderstoodError, NotWritableError):
             return None
         finally:
@@ -175,20 +175,20 @@ class _Reader:
         are_texts = isinstance(implied, Term) and canon.is_bytes_like(implied.type)
         return implied if is_text_sought or not are_texts else None
 
-    def _implied(self, tree: Parsed, of_tree: Bound, rule: Callable[..., Node | None]) -> Node | None:
+    def _implied(self, tree: Parsed, bound_tree: Bound, rule: Callable[..., Node | None]) -> Node | None:
         try:
-            implied = rule(tree, of_tree, self._operands)
+            implied = rule(tree, bound_tree, self._operands)
             return None if implied is None else self._bind(implied)
         except (NotUnderstoodError, NotWritableError):
             return None
 
     # -- terms --------------------------------------------------------------------------------------------------------
 
-    def _understood(self, tree: Parsed, of_tree: Bound) -> Node:
-        if not of_tree.has_columns():
-            (value,) = self._operands.constants([tree], [of_tree], "BOOLEAN")
+    def _understood(self, tree: Parsed, bound_tree: Bound) -> Node:
+        if not bound_tree.has_columns():
+            (value,) = self._operands.constants([tree], [bound_tree], "BOOLEAN")
             return Constant(None if value is None else bool(value))
-        return self._bind(self._term(tree, of_tree))
+        return self._bind(self._term(tree, bound_tree))
 
     def _bind(self, node: Node) -> Node:
         """Raises NotUnderstoodError if no bounds follow from the comparison."""
@@ -200,12 +200,12 @@ class _Reader:
             raise NotUnderstoodError
         return made
 
-    def _term(self, tree: Parsed, of_tree: Bound) -> Node:
-        if of_tree.op == "column":
-            if of_tree.type != "BOOLEAN":
+    def _term(self, tree: Parsed, bound_tree: Bound) -> Node:
+        if bound_tree.op == "column":
+            if bound_tree.type != "BOOLEAN":
                 raise NotUnderstoodError
-            return Comparison("=", self._operands.column(of_tree), Literal(True))
-        paired = same_operands(tree, of_tree)
+            return Comparison("=", self._operands.column(bound_tree), Literal(True))
+        paired = same_operands(tree, bound_tree)
         if paired is None:
             raise NotUnderstoodError
         op, operands, trees = tree.op, paired.children, tree.children
@@ -236,7 +236,7 @@ class _Reader:
         long_list = self._lists.get(id(tree.json))
         if long_list is not None:
             dtype = self._operands.type_of(column)
-            are_texts = any(isinstance(one.value, str) for one in long_list.values)
+            are_texts = any(isinstance(literal.value, str) for literal in long_list.values)
             if dtype is None or not (is_text(dtype) if are_texts else pa.types.is_integer(dtype)):
                 raise NotUnderstoodError
             return In(column, long_list.values, is_negated)

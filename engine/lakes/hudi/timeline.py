@@ -106,10 +106,6 @@ class HudiTimeline:
             return False
         return time in self.committed or (self.start is not None and time < self.start)
 
-    def is_archived(self, time: str) -> bool:
-        """Return whether an instant is older than the active timeline."""
-        return self.start is not None and time < self.start and time not in self.pending
-
     def since(self, position: str, mark: str) -> list[HudiInstant] | None:
         """Return the instants that completed since an earlier state, ascending. None if the timeline lost an instant
         that was complete then, except the oldest ones by archiving."""
