@@ -102,11 +102,8 @@ def test_an_escape_that_escapes_nothing_is_an_error(table: ss.Table, where: str)
 
 @settings(max_examples=examples(60))
 @given(
-    day=st.dates().map(str)
-    | st.sampled_from(["2024-02-30", "2024-13-01", "0000-01-01", "24-1-5", "infinity"]),
-    time=st.just("")
-    | st.times().map(" {}".format)
-    | st.sampled_from([" 24:00:00", "T01:02:03", " 1:2:3"]),
+    day=st.dates().map(str) | st.sampled_from(["2024-02-30", "2024-13-01", "0000-01-01", "24-1-5", "infinity"]),
+    time=st.just("") | st.times().map(" {}".format) | st.sampled_from([" 24:00:00", "T01:02:03", " 1:2:3"]),
     target=st.sampled_from(["DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]),
 )
 def test_a_time_in_a_text_is_that_of_duckdb(day: str, time: str, target: str) -> None:
