@@ -203,18 +203,6 @@ def test_a_slice_is_read_without_its_logs(say, tmp_path: Path) -> None:
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def test_ls(say, lake: str) -> None:
-    rows = _json(say, "ls", lake)
-    assert [(r["partition"], r["month"], r["file_count"], r["row_count"]) for r in rows] == [
-        (f"month={m}", m, 1, ROWS_A_FILE) for m in (1, 2, 3)
-    ]
-    assert [r["path"] for r in _json(say, "ls", lake, "--files")] == [f"month={m}/a.parquet" for m in (1, 2, 3)]
-    assert [r["path"] for r in _json(say, "ls", lake, "--partition", "month=2")] == ["month=2/a.parquet"]
-    _, out, _ = say("ls", lake)
-    assert out.splitlines()[2].split()[:3] == ["month=1", "1", "40"]
-    assert out.splitlines()[-1].startswith("3 partitions, 3 files, 120 rows, ")
-
-
 def test_slices(say, tmp_path: Path) -> None:
     group = {"size_bytes": 1000, "row_count": 5, "file_group": "g"}
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
@@ -228,15 +216,6 @@ def test_slices(say, tmp_path: Path) -> None:
     lines = [line.split() for line in out.splitlines()[2:]]
     assert [(line[3], line[-1]) for line in lines[:3]] == [("b1", "superseded"), ("b2", "read"), ("-", "pending")]
     assert out.splitlines()[-1] == "3 slices, 1 of them without logs"
-
-
-def test_history(say, lake: str) -> None:
-    assert [(r["version"], r["action"], r["files"]) for r in _json(say, "history", lake)] == [
-        (1, "create", 3),
-        (2, "index", 3),
-    ]
-    _, out, _ = say("history", lake)
-    assert "create" in out and "+3" in out
 
 
 def test_verify(say, lake: str) -> None:
@@ -436,13 +415,6 @@ def test_errors_are_a_sentence(say, lake: str, tmp_path: Path, arguments: list[s
     assert "Traceback" not in err
 
 
-def test_unreadable_commands(say, lake: str) -> None:
-    for arguments in (["bogus"], ["scan", lake, "--limit", "x"], ["create", lake, "--partitioning", "z"], ["ls"]):
-        status, out, err = say(*arguments)
-        assert (status, out) == (2, "")
-        assert "Traceback" not in err
-
-
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     with pytest.raises(ss.NotATableError):
         main(["ls", str(tmp_path), "--debug"])
@@ -479,16 +451,3 @@ def test_a_closed_pipe_is_no_error(lake: str) -> None:
     told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert told.stdout.startswith('"id"')
     assert told.stderr == ""
-
-
-def test_create_and_sync_with_a_log_of_another_format(say, tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
-    lake = str(tmp_path / "lake")
-    deltalake.write_deltalake(lake, pa.table({"a": [1, 2]}))
-    status, told, _ = say("create", lake, "--source", "delta", "--json")
-    assert (status, json.loads(told)["rows"]) == (0, 2)
-    deltalake.write_deltalake(lake, pa.table({"a": [3]}), mode="append")
-    status, told, _ = say("explain", lake, "--where", "a = 3")
-    assert status == 0 and "the delta log has gone on: 1 files came" in told
-    assert say("scan", lake, "--where", "a = 3", "--count")[1].strip() == "1"
-    assert json.loads(say("sync", lake, "--json")[1])["version"] == 2

@@ -112,24 +112,6 @@ def test_history(say, lake: Path) -> None:
     assert len(say("history", str(lake))[1].splitlines()) == 2 + 2
 
 
-def test_sync_tells_what_came_went_and_waits(say, lake: Path) -> None:
-    assert "nothing new: still version 1" in say("sync", str(lake))[1]
-    (lake / "year=2020/month=1/0.parquet").unlink()
-    pq.write_table(pa.table({"k": [7] * 90}), lake / "year=2020/month=2/0.parquet")
-    (lake / "year=2021" / "month=1" / "half.parquet").write_bytes(b"PAR1half")
-    status, out, err = say("sync", str(lake))
-    assert status == 5 and "1 file added, 2 files removed" in out
-    assert err.startswith("1 file quarantined:") and "half.parquet: " in err  # no bars where nobody watches
-    status, out, _ = say("sync", str(lake), "--json")
-    told = json.loads(out)
-    assert (status, told["changed"], told["version"], list(told["quarantined"])) == (
-        5,
-        False,
-        2,
-        ["year=2021/month=1/half.parquet"],
-    )
-
-
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -1,7 +1,7 @@
 """Damaged sorted-block files: every flipped bit and every truncation is found or changes nothing, and checksums that
 were repaired after the damage do not get it past the structural checks.
 
-Some of the bits by default; every bit of the small files, and 100,000 of large ones, with SKIPSTONE_TEST=all."""
+Some of the bits by default; every bit of the small files with SKIPSTONE_TEST=all; torture.py has random numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from example_counts import is_thorough
 from sorted_file_corruption import Job
 from sorted_file_crafted import CRAFTED
 from sorted_file_layout import HEAD_BYTES, SECTION_BYTES, Layout, u
-from sorted_file_samples import COMPRESSIONS, file_of, names
+from sorted_file_samples import file_of, names
 
 SUPPORT = Path(__file__).parents[1] / "support"
 PROGRAM = SUPPORT / "sorted_file_corruption.py"
@@ -91,14 +91,6 @@ def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: P
 
 
 @pytest.mark.some_cases(1)
-@pytest.mark.parametrize("compiled", [False, True])
-def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    count = 3000 if is_thorough() else 3
-    told = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=count, compiled=compiled))
-    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
-
-
-@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("compiled", [True, False])
 def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Path, compiled: bool) -> None:
     plain = [name for name in names() if name.endswith("/none")]
@@ -112,13 +104,6 @@ def test_crafted_files_harm_nobody(tmp_path: Path) -> None:
     told = harm(tmp_path, [Job(name, "crafted") for name in CRAFTED])
     sound = {name for name, one in zip(CRAFTED, told, strict=True) if one["harmless"]}
     assert sound <= {"entries_without_end"}
-
-
-@pytest.mark.some_cases(1)
-@pytest.mark.parametrize("repaired", [False, True])
-def test_random_bits_of_large_files(tmp_path: Path, repaired: bool) -> None:
-    more = {"count": 25_000 if is_thorough() else 50, "repaired": repaired, "compiled": repaired}
-    harm(tmp_path, [Job(f"large/{c}", "large", first=len(c), **more) for c in COMPRESSIONS])
 
 
 def test_a_read_past_a_section_is_a_crash() -> None:

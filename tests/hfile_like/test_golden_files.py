@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from skipstone.hfile_like import SortedFileReader
-from sorted_file_golden import FILES, FOLDER, annotated, contents, file_of, path_of, told
+from sorted_file_golden import FILES, FOLDER, contents, file_of, path_of, told
 from sorted_file_layout import HEAD_BYTES, SCHEMA, SECTION_BYTES, Layout, u
 
 
@@ -14,8 +14,6 @@ def test_a_golden_file_holds_what_it_held(name: str) -> None:
     data = path.read_bytes()
     assert told(contents(data)) == path.with_suffix(".json").read_text()
     assert SortedFileReader(data).verify() == []
-    # The text beside it tells these bytes: read without the library.
-    assert annotated(data) == path.with_suffix(".hex.txt").read_text()
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith("/none")])

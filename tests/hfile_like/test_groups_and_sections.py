@@ -180,16 +180,6 @@ def test_an_absent_key_decodes_no_values(monkeypatch):
     assert decoded == [0]
 
 
-def test_a_scan_decodes_only_the_columns_it_returns(monkeypatch):
-    batch = pa.record_batch({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
-    reader = SortedFileReader(written([b"x", b"y"], batch))
-    decoded = []
-    whole = Block.column
-    monkeypatch.setattr(Block, "column", lambda self, at: decoded.append(at) or whole(self, at))
-    assert reader.scan_table(columns=["c", "a"]).to_pydict() == {"key": [b"x", b"y"], "c": [5, 6], "a": [1, 2]}
-    assert set(decoded) == {2, 0}
-
-
 def test_uncompressed_values_are_not_copied():
     batch = pa.record_batch({"x": np.arange(1000.0)})
     data = written([b"k%05d" % i for i in range(1000)], batch, compression="none", block_size=1 << 20)

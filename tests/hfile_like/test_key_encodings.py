@@ -6,8 +6,6 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader
 from sorted_file_builders import written
 
@@ -36,26 +34,6 @@ def check(keys: list[bytes], data: bytes, some: list[bytes]) -> None:
         row = reader.get(key)
         assert (None if row is None else row["n"]) == place.get(key)
         assert reader.scan_table(start=key).num_rows == sum(other >= key for other in keys)
-
-
-WORDS = st.sampled_from([b"", b"\0", b"\0\0", b"a", b"open", b"closed", b"\xff", b"\xff" * 9, b"ab\0"])
-TUPLES = st.builds(lambda n, word: n.to_bytes(4, "big") + b"\0\x01" + word, st.integers(0, 999), WORDS)
-KEYS = [
-    st.binary(max_size=4),
-    WORDS | st.binary(max_size=60),
-    TUPLES,
-    st.integers(0, 2**64 - 1).map(lambda n: n.to_bytes(8, "big")),
-    st.binary(min_size=20, max_size=20),
-    st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 255), st.sampled_from([0, 1, 255, 256, 65_536])),
-]
-
-
-@given(keys=st.one_of(st.sets(kind, min_size=1, max_size=50) for kind in KEYS), data=st.data())
-def test_any_keys_come_back(keys, data):
-    ordered = sorted(keys)
-    size, compression = data.draw(st.sampled_from([1, 300, 1 << 20])), data.draw(st.sampled_from(["zstd", "none"]))
-    file = file_of(ordered, block_size=size, compression=compression)
-    check(ordered, file, data.draw(st.lists(st.sampled_from(ordered), max_size=4)))
 
 
 def kinds() -> dict[int, list[bytes]]:

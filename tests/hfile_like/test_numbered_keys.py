@@ -177,6 +177,8 @@ def test_summaries_are_exact(made):
             if bounds is not None:
                 found = (summary.lower.tolist()[i], summary.upper.tolist()[i])
                 assert found == bounds
+        part = reader.zone_maps([name], range(1, reader.num_blocks))[name] if reader.num_blocks > 1 else summary
+        assert part.null_count.tolist() == summary.null_count.tolist()[-len(part.null_count) :]
 
 
 def test_a_merge_keeps_the_summaries_of_its_runs():

@@ -98,11 +98,6 @@ def test_text_that_is_not_utf8_is_refused():
         written([b"a"], pa.record_batch({"s": text}))
 
 
-def test_a_value_beyond_python_comes_as_a_scalar():
-    far = pa.array([10**18], pa.timestamp("us"))
-    assert SortedFileReader(written([b"a"], pa.record_batch({"t": far}))).get(b"a") == {"t": far[0]}
-
-
 def test_a_path_is_whole_or_absent(tmp_path):
     path = tmp_path / "f.skb"
     schema = pa.schema([])

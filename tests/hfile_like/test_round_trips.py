@@ -54,6 +54,15 @@ KEYS = st.one_of(
 ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in TYPES.items()})
 
 
+# Keys of one form, each of which suits one encoding.
+FORMS = [
+    st.binary(min_size=20, max_size=20),
+    st.integers(0, 2**64 - 1).map(lambda n: n.to_bytes(8, "big")),
+    st.builds(lambda n, word: n.to_bytes(4, "big") + b"\0\x01" + word, st.integers(0, 999), st.binary(max_size=9)),
+    st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 255), st.sampled_from([0, 1, 255, 256, 65_536])),
+]
+
+
 def rows_of(table: pa.Table) -> dict:
     return {row.pop("key"): row for row in table.to_pylist()}
 
@@ -94,7 +103,7 @@ def test_nan_and_signed_zero_keep_their_bits():
 
 @settings(max_examples=examples(13))
 @given(
-    keys=st.sets(st.one_of(KEYS, st.binary(min_size=20, max_size=20), st.binary(max_size=300)), max_size=80),
+    keys=st.one_of(st.sets(st.one_of(KEYS, *FORMS, st.binary(max_size=300)), max_size=80), *map(st.sets, FORMS)),
     probes=st.lists(KEYS, max_size=20),
     bounds=st.tuples(KEYS, KEYS),
     block_size=st.integers(1, 500),
@@ -130,6 +139,7 @@ def test_lookups_and_scans_agree_with_a_dict(keys, probes, bounds, block_size, d
         if k.startswith(prefix) and start <= k < stop
     }
     assert reader.num_deleted == sum(flags)
+    assert not ordered or reader.ends() == (ordered[0], ordered[-1])
 
 
 def test_odd_keys():

@@ -1,4 +1,4 @@
-"""How a writer sizes blocks, how much memory it takes, and what is left when it dies."""
+"""How a writer sizes blocks, how much memory writing and reading take, and what is left when a writer dies."""
 
 from __future__ import annotations
 
@@ -61,3 +61,33 @@ def test_a_file_is_durable_before_its_name_and_the_name_before_it_is_told(tmp_pa
         writer.write(*([b"a", b"b", b"c"], pa.record_batch({"n": [1, 2, 3]})))
         assert calls == []
     assert calls == ["fsync", "replace", "fsync"], "the bytes, the name, the folder"
+
+
+_BOMBS = """
+import io, resource
+import pyarrow as pa
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+
+target, value = io.BytesIO(), bytes(4 << 20)
+schema = pa.schema([("v", pa.binary())])
+with SortedFileWriter(target, schema=schema, block_size=8 << 20, compression="zstd") as writer:
+    for i in range(80):
+        writer.write([b"%02d" % i], pa.record_batch({"v": [value]}))
+data = target.getvalue()
+assert len(data) < 1 << 20, len(data)
+del value
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + (230 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+reader = SortedFileReader(data)
+assert sum(len(batch) for batch in reader.scan()) == 80
+assert reader.verify() == []
+assert merge_runs([data, data], io.BytesIO()).num_entries == 80
+assert all(reader.get(b"%02d" % i) for i in range(80))
+assert reader.scan_table(columns=[]).num_rows == 80
+"""
+
+
+def test_many_blocks_that_grow_are_held_one_by_one() -> None:
+    """320 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
+    done = subprocess.run([sys.executable, "-c", _BOMBS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -250,15 +250,6 @@ def test_files_of_file_groups_are_kept_by_their_size_or_the_copy_is_refused(tmp_
             assert raised.value.paths == [path]
 
 
-def test_files_more_and_less(lake: Path) -> None:
-    copy = _copied(lake)
-    (copy / "0.parquet").unlink()
-    _write(copy / "9.parquet", _values(9))
-    result = ss.adopt(copy)
-    assert (result.kept, result.removed, result.added, result.changed) == (3, ("0.parquet",), ("9.parquet",), ())
-    assert _rows(ss.open(copy)) == sorted(value for n in (1, 2, 3, 9) for value in _values(n))
-
-
 def test_ids_and_removed_files_stay(lake: Path) -> None:
     """A file that was removed from the table and is still on storage does not appear again."""
     with ss.open(lake) as table, table.transaction() as tx:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +16,6 @@ import pytest
 import skipstone as ss
 from library_versions import needs
 from log_lakes import add_of, commit, delete_rows, multiset, paths_of
-from skipstone.engine.scan import lookup
 
 deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 from deltalake import DeltaTable, QueryBuilder, write_deltalake  # noqa: E402
@@ -41,67 +39,12 @@ def _values(table, where=None):
     return sorted(table.scan(where).to_table().column("a").to_pylist())
 
 
-def _step(plan, name):
-    return next(step for step in plan.steps if step.name == name)
-
-
 @pytest.fixture
 def lake(tmp_path):
     path = tmp_path / "lake"
     write_deltalake(str(path), _rows(1, 2), partition_by=["p"])
     write_deltalake(str(path), _rows(10, 20, p=None), mode="append")
     return path
-
-
-def test_live_files_and_typed_partition_values_come_from_the_log(lake):
-    DeltaTable(str(lake)).delete("a = 1")  # the file that it was in lies there still
-    table = ss.create(lake, source="delta")
-    assert _values(table) == [2, 10, 20]
-    assert table.files().num_rows == 2
-    partitions = table.partitions().select(["p", "file_count", "row_count"]).to_pylist()
-    assert sorted(partitions, key=str) == [
-        {"p": "x", "file_count": 1, "row_count": 1},
-        {"p": None, "file_count": 1, "row_count": 2},
-    ]
-    assert table.scan("p IS NULL").files().num_rows == 1
-    assert table.scan("p IS NULL").count() == 2
-    assert table.verify() == []
-
-
-VALUES = {
-    "b": pa.array([True, False, None]),
-    "i": pa.array([-5, 7, None], pa.int32()),
-    "d": pa.array([dt.date(1969, 1, 1), dt.date(2020, 2, 29), None]),
-    "ts": pa.array([dt.datetime(2020, 1, 1, 5, 6, 7, 89), dt.datetime(1, 1, 1), None], pa.timestamp("us", "UTC")),
-    "ntz": pa.array([dt.datetime(2020, 1, 1, 5, 6, 7, 89), dt.datetime(9999, 1, 1), None], pa.timestamp("us")),
-    "dec": pa.array([Decimal("1.50"), Decimal("0.00"), None], pa.decimal128(9, 2)),
-    "f": pa.array([1.5, -0.25, None], pa.float64()),
-    "s": pa.array(["a/b=c%d e\"'é𝄞", "__HIVE_DEFAULT_PARTITION", None]),
-}
-
-
-@pytest.mark.some_cases(4)
-@pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("synced", [True, False])
-def test_partition_values_of_every_type_are_those_of_the_log(tmp_path, name, synced):
-    """Both of the whole state, and of commits that are read one by one."""
-    data = pa.table({"a": pa.array([1, 2, 3]), "k": VALUES[name]})
-    lake = tmp_path / "lake"
-    write_deltalake(str(lake), data.slice(0, 0), partition_by=["k"])
-    if synced:
-        write_deltalake(str(lake), data, mode="append")
-    table = ss.create(lake, source="delta")
-    if not synced:
-        write_deltalake(str(lake), data, mode="append")
-        table.refresh()
-    assert multiset(table.scan().to_table()) == multiset(data)
-    for row in range(2):
-        plan = table.scan(ss.col("k") == VALUES[name][row].as_py())
-        assert (plan.count(), plan.files().num_rows) == (1, 1)
-        assert plan.to_table().column("a").to_pylist() == [row + 1]
-    assert table.scan("k IS NULL").to_table().column("a").to_pylist() == [3]
-    table.sync()
-    assert multiset(table.scan().to_table()) == multiset(data)
 
 
 def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
@@ -133,179 +76,6 @@ def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
         table.sync()
 
 
-def test_rule_12_what_came_may_match_and_what_left_is_gone_without_a_sync(lake):
-    """Rule 12: never stale holds for logs."""
-    ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(3, 30), mode="append")
-    DeltaTable(str(lake)).delete("a = 10")
-    table = ss.open(lake)
-    assert table.version == 1
-    assert _values(table) == [1, 2, 3, 20, 30]
-    assert _values(table, "a >= 20") == [20, 30]
-    assert _ours(table) == _theirs(lake)
-    assert table.scan("a = 10").count() == 0
-    assert (table.scan().count(), table.scan().min("a"), table.scan().max("a")) == (5, 1, 30)
-    assert table.scan("a = 3", limit=1).to_table().num_rows == 1
-    assert sum(table.partitions().column("row_count").to_pylist()) == 5
-    assert pa.table(table.scan("p = 'x'").fragments().to_table()).num_rows == 4
-    new = [row for row in table.files().to_pylist() if row["file_id"] is None]
-    assert len(new) == 2 and all(row["segment"] is None for row in new)
-    assert _step(table.scan("a = 2"), "statistics").uncovered == 2
-
-
-def test_sync_commits_the_tail_once_and_nothing_new_makes_no_version(lake):
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(3), mode="append")
-    write_deltalake(str(lake), _rows(4), mode="append")
-    DeltaTable(str(lake)).delete("a = 10")
-    assert [table.sync() for _ in range(3)] == [2, 2, 2]
-    assert _values(table) == [1, 2, 3, 4, 20]
-    last = table.history().to_pylist()[-1]
-    assert (last["action"], last["files_added"], last["files_removed"]) == ("sync", 3, 1)
-    assert _step(table.scan("a = 2"), "statistics").uncovered == 0
-    assert None not in table.files().column("file_id").to_pylist()
-    assert table.scan("a = 3").files().num_rows == 1  # by statistics
-    assert table.verify(deep=True) == []
-
-
-def test_rule_01_a_handle_pins_a_pair(lake):
-    """Rule 1: our version and the log's, both as `open()` or `refresh()` saw them."""
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(3), mode="append")
-    assert _values(table) == [1, 2, 10, 20]
-    table.refresh()
-    assert _values(table) == [1, 2, 3, 10, 20]
-    write_deltalake(str(lake), _rows(4), mode="append")
-    assert _values(table) == [1, 2, 3, 10, 20]
-    table.create_index("a", kind="bloom")  # moves to the version made: the log's stays
-    assert table.version == 2
-    assert _values(table) == [1, 2, 3, 10, 20]
-    table.sync()
-    assert _values(table) == [1, 2, 3, 4, 10, 20]
-
-
-def test_a_version_reads_the_log_as_it_was_recorded(lake):
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(3), mode="append")
-    table.sync()
-    write_deltalake(str(lake), _rows(4), mode="append")
-    assert _values(ss.open(lake, version=1)) == [1, 2, 10, 20]
-    assert _values(ss.open(lake, version=2)) == [1, 2, 3, 10, 20]
-    assert _values(ss.open(lake)) == [1, 2, 3, 4, 10, 20]
-    shutil.rmtree(lake / "_delta_log")  # a version asks the log nothing
-    assert _values(ss.open(lake, version=2)) == [1, 2, 3, 10, 20]
-
-
-def test_aggregates_exclude_no_partition_for_files_of_the_tail(lake):
-    """Rule 20."""
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(99), mode="append")
-    table.refresh()
-    assert _values(table, "a = 99") == [99]
-    assert table.scan("a = 99").count() == 1
-
-
-def test_only_partition_values_prune_the_tail(lake):
-    table = ss.create(lake, source="delta")
-    table.create_index("a", kind="bloom")
-    write_deltalake(str(lake), _rows(5, p="y"), mode="append")
-    table.refresh()
-    assert table.scan("p = 'y'").files().num_rows == 1
-    assert table.scan("p = 'x'").files().num_rows == 1
-    assert table.scan("a = 12345").files().column("file_id").to_pylist() == [None]
-
-
-def test_indexes_are_built_over_what_is_committed(lake):
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(5), mode="append")
-    table.refresh()
-    table.create_index("a", kind="bloom")
-    assert _values(table, "a = 5") == [5]
-    covered = {row["name"]: row["files_covered"] for row in ss.open(lake, version=2).indexes().to_pylist()}
-    assert covered == {"stats": 2, "bloom(a)": 2}
-    table.sync()
-    table.refresh_index("a", kind="bloom")
-    assert _values(table, "a = 5") == [5]
-    assert table.scan("a = 6").files().num_rows == 0
-
-
-@needs("deltalake", 1, 4, what="writing deletion vectors")
-@pytest.mark.parametrize("kind", [None, "secondary"])
-def test_rule_02_a_new_deletion_vector_is_another_identity(tmp_path, kind):
-    """Rule 2: path, size and time are as they were, and the deleted rows would be counted."""
-    lake = tmp_path / "lake"
-    data = pa.table({"a": list(range(10))})
-    write_deltalake(str(lake), data, configuration={"delta.enableDeletionVectors": "true"})
-    write_deltalake(str(lake), pa.table({"a": [100]}), mode="append")
-    table = ss.create(lake, source="delta")
-    assert table.scan().count() == 11
-    if kind:
-        table.create_index("a", kind=kind)
-    path = next(p for p in paths_of(lake) if json.loads(add_of(lake, p)["stats"])["numRecords"] == 10)
-    for rows in ([2], [2, 5]):
-        delete_rows(lake, path, rows)
-        table.refresh()
-        for _ in ("unsynced", "synced"):
-            assert path in table.files().column("path").to_pylist()
-            assert table.scan("a = 2").files().column("path").to_pylist() == [path]
-            _check_deletes(table, rows)
-            table.sync()
-            if kind:
-                table.refresh_index("a", kind=kind)
-        assert table.scan("a = 100").count() == 1
-    assert kind or table.version == 3
-    assert table.scan("a = 50").files().num_rows == 0  # its bounds still prune
-    _check_deletes(ss.create(lake, source="delta", index_path=tmp_path / "index"), rows)
-    _check_deletes(ss.open(lake, version=2 if kind is None else 3), [2])
-
-
-@needs("deltalake", 1, 4, what="writing deletion vectors")
-def test_deleted_rows_are_not_in_the_answers_of_an_index(tmp_path):
-    """Rows of included columns, of which a deletion vector takes some."""
-    lake = tmp_path / "lake"
-    data = pa.table({"a": [i % 3 for i in range(10)], "b": [f"b{i}" for i in range(10)]})
-    write_deltalake(str(lake), data, configuration={"delta.enableDeletionVectors": "true"})
-    write_deltalake(str(lake), pa.table({"a": [1], "b": ["other"]}), mode="append")
-    table = ss.create(lake, source="delta")
-    table.create_index("a", kind="secondary", include=["b"])
-    path = next(p for p in paths_of(lake) if json.loads(add_of(lake, p)["stats"])["numRecords"] == 10)
-    for rows in ([4], [4, 7]):
-        delete_rows(lake, path, rows)
-        table.refresh()
-        left = sorted([f"b{i}" for i in (1, 4, 7) if i not in rows] + ["other"])
-        for step in ("unsynced", "synced", "indexed"):
-            plan = table.scan("a = 1", columns=["b"])
-            assert sorted(plan.to_table()["b"].to_pylist()) == left
-            assert (table.scan("a = 1").count(), table.scan("a = 1 AND b >= 'b5'").count()) == (
-                len(left),
-                len(left) - 1,
-            )
-            assert ("no data file read" in plan.explain()) == (step == "indexed")
-            if step == "unsynced":
-                table.sync()
-            else:
-                table.refresh_index("a", kind="secondary")
-
-
-def _check_deletes(table, rows):
-    """Rule 19: a file with deletes is kept, and what its metadata count is never an answer."""
-    left = [value for value in range(10) if value not in rows]
-    assert _values(table, "a < 50") == left
-    assert _values(table, "a < 9") == left[:-1]
-    assert (table.scan("a < 50").count(), table.scan("a = 2").count()) == (len(left), 0)
-    assert table.scan("a IN (1, 2, 3)", reader="duckdb").to_table().num_rows == 2
-    for share in (0.01, 9.0):
-        with mock.patch.multiple(lookup, FEW_KEYS=-1, SPREAD_SHARE=share):
-            found = table.lookup([0, 1, 2, 7], on="a")
-            assert (found.count(), found.min("a"), found.max("a"), found.to_table().num_rows) == (3, 0, 7, 3)
-    assert table.scan("a != 4").count() == table.scan("a != 4").to_table().num_rows == len(left)  # with 100, without 4
-    assert (table.scan("a < 50").min("a"), table.scan("a BETWEEN 1 AND 2").max("a")) == (0, 1)
-    assert table.scan("a < 50", columns=[]).to_table().num_rows == len(left)
-    assert table.scan("a < 50", limit=3).to_table().num_rows == 3
-    with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
-        table.scan("a < 50").fragments()
-
-
 def test_deletes_that_cannot_be_told_are_not_read_past(tmp_path, monkeypatch):
     lake = tmp_path / "lake"
     write_deltalake(str(lake), _rows(1, 2), configuration={"delta.enableDeletionVectors": "true"})
@@ -318,19 +88,6 @@ def test_deletes_that_cannot_be_told_are_not_read_past(tmp_path, monkeypatch):
         with pytest.raises(ss.NotReadableError) as caught:
             ask(table.scan())
         assert caught.value.paths == [path]
-
-
-def test_files_that_are_compacted_and_vacuumed_are_followed(lake):
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(3), mode="append")
-    their = DeltaTable(str(lake))
-    their.optimize.compact()
-    their.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    table.refresh()
-    assert _ours(table) == _theirs(lake)
-    table.sync()
-    assert _ours(table) == _theirs(lake)
-    assert table.verify() == []
 
 
 def test_rule_11_a_log_whose_tail_expired_is_read_anew(lake):
@@ -688,46 +445,6 @@ def test_times_of_old_spark_are_read_whole(tmp_path):
         table.refresh()
 
 
-def test_rule_11_the_log_is_its_owners(lake):
-    table = ss.create(lake, source="delta")
-    (path,) = paths_of(lake)[:1]
-    before = multiset(table.scan().to_table())
-    for act in (
-        lambda: table.transaction().__enter__(),
-        lambda: table.alter(rename={"a": "b"}),
-        lambda: table.clean(delete_data=True),
-        lambda: table.rollback(),
-        lambda: table.restore(version=1),
-        table.handle.check_owns_files,
-    ):
-        with pytest.raises(ss.InvalidArgumentError, match="delta log"):
-            act()
-    table.clean()
-    assert (lake / path).exists()
-    assert multiset(table.scan().to_table()) == before
-
-
-def test_index_path_leaves_the_lake_as_it_is(lake, tmp_path):
-    before = sorted(str(p) for p in lake.rglob("*"))
-    table = ss.create(lake, source="delta", index_path=tmp_path / "index")
-    write_deltalake(str(lake), _rows(3), mode="append")
-    after = sorted(str(p) for p in lake.rglob("*"))
-    assert table.sync() == 2
-    assert sorted(str(p) for p in lake.rglob("*")) == after
-    assert set(before) < set(after)
-    assert _values(ss.open(lake, index_path=tmp_path / "index")) == [1, 2, 3, 10, 20]
-
-
-def test_two_handles_that_sync_at_once_add_files_once(lake):
-    """Rule 4: where both added one path, the sync that was second drops its copy."""
-    first, second = ss.create(lake, source="delta"), ss.open(lake)
-    write_deltalake(str(lake), _rows(3), mode="append")
-    assert first.sync() == 2
-    assert second.sync() == 2
-    assert _values(second) == [1, 2, 3, 10, 20]
-    assert second.files().num_rows == 3
-
-
 def test_many_that_sync_and_index_at_once_add_files_once(lake):
     ss.create(lake, source="delta")
     handles = [ss.open(lake) for _ in range(6)]
@@ -744,29 +461,6 @@ def test_many_that_sync_and_index_at_once_add_files_once(lake):
     ids = table.files().column("file_id").to_pylist()
     assert len(set(ids)) == len(ids) == 6
     assert table.verify() == []
-
-
-def test_keeping_leaves_the_tail_to_a_sync(lake):
-    """optimize, clean and savepoints are about what is committed."""
-    table = ss.create(lake, source="delta")
-    table.create_index("a", kind="bloom")
-    for value in (3, 4):
-        write_deltalake(str(lake), _rows(value), mode="append")
-        table.sync()
-    DeltaTable(str(lake)).delete("a = 1")
-    write_deltalake(str(lake), _rows(5), mode="append")
-    table.refresh()
-    table.savepoint("before")
-    table.optimize()
-    table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    assert _values(table) == [2, 3, 4, 5, 10, 20]
-    assert _values(ss.open(lake, savepoint="before")) == [1, 2, 3, 4, 10, 20]
-    assert table.files().column("file_id").null_count == 2
-    table.sync()
-    table.optimize()
-    assert _values(table) == [2, 3, 4, 5, 10, 20]
-    assert table.scan("a = 6").files().num_rows == 0
-    assert table.verify(deep=True) == []
 
 
 def test_bad_input_gets_our_errors(lake, tmp_path):
@@ -786,19 +480,6 @@ def test_bad_input_gets_our_errors(lake, tmp_path):
         ss.open(lake)
 
 
-def test_scan_may_sync_first(lake):
-    """Rule 12."""
-    table = ss.create(lake, source="delta")
-    write_deltalake(str(lake), _rows(3), mode="append")
-    assert table.scan("a = 3", refresh="sync").count() == 1
-    assert table.version == 2
-
-
-def test_columns_chosen_get_statistics(lake):
-    table = ss.create(lake, source="delta", columns=["a"])
-    assert table.indexes().column("columns").to_pylist() == [["a"]]
-
-
 def test_a_look_up_in_a_table_that_stands_still_needs_no_deltalake(lake, tmp_path):
     ss.create(lake, source="delta")
     write_deltalake(str(lake), _rows(3), mode="append")
@@ -809,9 +490,3 @@ def test_a_look_up_in_a_table_that_stands_still_needs_no_deltalake(lake, tmp_pat
         "assert 'deltalake' not in sys.modules and 'pyiceberg' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdin=subprocess.DEVNULL)
-
-
-def test_a_missing_package_is_told(lake, monkeypatch):
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(ss.InvalidArgumentError, match=r"skipstone\[delta\]"):
-        ss.create(lake, source="delta")

@@ -464,41 +464,6 @@ def test_metadata_of_a_commit_that_is_not_well_formed_is_refused_by_name(broken,
         table.sync()
 
 
-def _kinds(table):
-    files = table.handle.snapshot.files()
-    kinds = dict(zip(files.column("path").to_pylist(), files.column("kind").to_pylist(), strict=True))
-    return {path: kind for path, kind in kinds.items() if kind != "rollback"}
-
-
-@pytest.mark.parametrize("version", [6, 9])
-def test_logs_stay_over_a_pending_compaction_and_go_with_it(version, tmp_path):
-    made, group = _one_row(tmp_path, version)
-    table = _created(made.folder)
-
-    def update(value):
-        write = made.begin()
-        made.update(write, group, {"a": value})
-        return write
-
-    made.complete(update(2))
-    slow = update(3) if version == 9 else None  # of version 6, no writer is at work when a compaction is scheduled
-    compaction = made.schedule_compaction([group])
-    made.complete(update(4))
-    table.sync()
-    assert _kinds(table) == made.expected() and len(group.logs) == 2
-    assert table.scan("v = 4").count() == 1
-    if slow is not None:
-        made.complete(slow)
-    made.complete(compaction)
-    assert len(group.logs) == (1 if slow is None else 2)  # those that are not in the new base
-    assert _kinds(ss.open(made.folder, index_path=tmp_path / "index")) == made.expected()
-    table.sync()
-    assert _kinds(table) == made.expected() == _kinds(ss.create(made.folder, index_path=tmp_path / "anew"))
-    made.complete(update(5))
-    made.archive(1)
-    assert _kinds(ss.create(made.folder, index_path=tmp_path / "archived")) == made.expected()
-
-
 @pytest.mark.parametrize("version", [6, 9])
 def test_commits_that_complete_out_of_order_are_not_missed(version, tmp_path):
     made, group = _one_row(tmp_path, version, "COPY_ON_WRITE")
@@ -538,21 +503,10 @@ def test_a_commit_that_was_requested_late_and_completed_early_is_not_missed(tmp_
     assert table.scan("v = 3").count() == 1
 
 
-def test_what_was_archived_since_the_last_sync_is_not_missed(tmp_path):
-    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
-    table = _created(made.folder)
-    for number in range(4):
-        write = made.begin()
-        made.insert(write, "p=x", {str(number): number + 5})
-        made.complete(write)
-    made.archive(1)
-    table.sync()
-    assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7, 8]
-
-
 def test_instants_that_a_savepoint_keeps_do_not_begin_the_timeline(tmp_path):
     made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
     first = max(made.completed_at)
+    before = ss.create(made.folder, index_path=tmp_path / "before")
     for number in range(3):
         write = made.begin()
         made.insert(write, "p=x", {str(number): number + 5})
@@ -561,24 +515,12 @@ def test_instants_that_a_savepoint_keeps_do_not_begin_the_timeline(tmp_path):
     made.archive(1)
     (made.timeline / f"{first}.commit").write_bytes(kept)
     (made.timeline / f"{first}.savepoint").write_bytes(b"")
-    table = _created(made.folder)
-    assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7]
+    _created(made.folder)
+    before.sync()
+    for table in (before, ss.open(made.folder, index_path=tmp_path / "index")):
+        assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7]
     then = ss.open(made.folder, index_path=tmp_path / "index", log_version=first)
     assert then.scan().to_table().column("v").to_pylist() == [1]
-
-
-def test_a_log_of_a_writer_in_flight_beside_a_live_one_is_not_handed_over(tmp_path):
-    made, group = _one_row(tmp_path)
-    dead, write = made.begin(), made.begin()
-    made.update(dead, group, {"a": 9})
-    made.update(write, group, {"a": 2})
-    made.complete(write)
-    table = _created(made.folder)
-    assert table.scan().to_table().column("v").to_pylist() == [2]
-    made.crash(dead)
-    made.roll_back(dead)
-    table.sync()
-    assert table.scan().to_table().column("v").to_pylist() == [2]
 
 
 def _bare(tmp_path, metadata, **properties):
@@ -638,22 +580,6 @@ def test_a_clean_by_file_versions_takes_earlier_states(tmp_path):
         ss.open(made.folder, index_path=tmp_path / "index", log_version=first)
     then = ss.open(made.folder, index_path=tmp_path / "index", log_version=path.name.split(".")[0])
     assert then.scan().to_table().column("v").to_pylist() == [2]
-
-
-def test_what_was_archived_beyond_a_savepoint_is_not_missed(tmp_path):
-    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
-    first = max(made.completed_at)
-    table = _created(made.folder)
-    for number in range(3):
-        write = made.begin()
-        made.insert(write, "p=x", {str(number): number + 5})
-        made.complete(write)
-    kept = (made.timeline / f"{first}.commit").read_bytes()
-    made.archive(1)
-    (made.timeline / f"{first}.commit").write_bytes(kept)
-    (made.timeline / f"{first}.savepoint").write_bytes(b"")
-    table.sync()
-    assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7]
 
 
 def test_rows_are_changed_by_hudi_itself(tmp_path):

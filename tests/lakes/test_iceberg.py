@@ -7,14 +7,13 @@ import json
 import shutil
 import sys
 import uuid
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from library_versions import has, needs
-from log_lakes import catalog, delete_equal, delete_positions, multiset, newest_metadata, read_iceberg
+from library_versions import needs
+from log_lakes import catalog, delete_equal, multiset, newest_metadata, read_iceberg
 
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
 pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install "pyiceberg[sql-sqlite]"')
@@ -43,10 +42,6 @@ def _values(table, where=None):
     return sorted(table.scan(where).to_table().column("a").to_pylist())
 
 
-def _ours(table, where=None):
-    return multiset(table.scan(where).to_table())
-
-
 def _made(folder, schema=SCHEMA, identity=("p",)):
     """(pyiceberg's table, its directory)."""
     their = catalog(folder).create_table("lake.t", schema)
@@ -62,51 +57,6 @@ def pair(tmp_path):
     their.append(_rows(1, 2))
     their.append(_rows(10, 20, p=None))
     return their, lake
-
-
-def test_live_files_and_partition_values_come_from_the_metadata(pair):
-    """An empty string is no null: two partitions."""
-    their, lake = pair
-    their.append(_rows(30, p=""))
-    their.delete("a = 1")
-    table = ss.create(lake, source="iceberg")
-    assert _values(table) == [2, 10, 20, 30]
-    assert _values(table, "p = ''") == [30]
-    assert _values(table, "p IS NULL") == [10, 20]
-    assert table.scan("p IS NULL").files().num_rows == 1
-    assert table.files().num_rows == 3
-    assert sorted(table.partitions().column("row_count").to_pylist()) == [1, 1, 2]
-    assert table.verify(deep=True) == []
-
-
-VALUES = {
-    "b": pa.array([True, False, None]),
-    "i": pa.array([-5, 7, None], pa.int32()),
-    "d": pa.array([dt.date(1969, 1, 1), dt.date(2020, 2, 29), None]),
-    "ts": pa.array([dt.datetime(2020, 1, 1, 5, 6, 7, 89), dt.datetime(1, 1, 1), None], pa.timestamp("us", "UTC")),
-    "ntz": pa.array([dt.datetime(2020, 1, 1, 5, 6, 7, 89), dt.datetime(9999, 1, 1), None], pa.timestamp("us")),
-    "dec": pa.array([Decimal("-1.50"), Decimal("0.00"), None], pa.decimal128(9, 2)),
-    "f": pa.array([1.5, -0.25, None], pa.float64()),
-    "s": pa.array(["a/b=c%d e\"'é𝄞", "__HIVE_DEFAULT_PARTITION__", None]),
-}
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_partition_values_of_every_type_are_those_of_the_metadata(tmp_path, name):
-    data = pa.table({"a": pa.array([1, 2, 3]), "k": VALUES[name]})
-    their, lake = _made(tmp_path, data.schema, ["k"])
-    table = ss.create(lake, source="iceberg")
-    their.append(data)
-    table.refresh()
-    for state in ("unsynced", "synced"):
-        assert multiset(table.scan().to_table()) == multiset(data)
-        for row in range(2):
-            plan = table.scan(ss.col("k") == VALUES[name][row].as_py())
-            is_known = state == "synced" or not pa.types.is_float64(data.schema.field("k").type)
-            assert (plan.count(), plan.files().num_rows) == (1, 1 if is_known else 3)
-            assert plan.to_table().column("a").to_pylist() == [row + 1]
-        assert table.scan("k IS NULL").to_table().column("a").to_pylist() == [3]
-        table.sync()
 
 
 def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
@@ -147,51 +97,6 @@ def test_columns_of_every_kind_are_read_as_the_library_reads_them(tmp_path):
         assert table.scan("a = 2 AND s.k = 2").count() == 2
         assert table.scan(ss.col("fixed") == b"abcd").count() == 2
         table.sync()
-
-
-def test_rule_12_what_came_may_match_and_what_left_is_gone_without_a_sync(pair):
-    their, lake = pair
-    ss.create(lake, source="iceberg")
-    their.append(_rows(3, 30))
-    their.delete("a = 10")
-    table = ss.open(lake)
-    assert table.version == 1
-    assert _values(table) == [1, 2, 3, 20, 30]
-    assert multiset(read_iceberg(lake)) == _ours(table)
-    assert (table.scan().count(), table.scan().min("a"), table.scan().max("a")) == (5, 1, 30)
-    assert table.scan("a = 10").count() == 0
-    assert table.files().column("file_id").null_count == 2
-    assert table.scan("p IS NULL").files().num_rows == 1
-    assert [table.sync() for _ in range(3)] == [2, 2, 2]
-    assert _values(table) == [1, 2, 3, 20, 30]
-    assert table.scan("a = 31").files().num_rows == 0
-
-
-def test_rule_01_a_handle_pins_a_pair_and_a_version_what_it_recorded(pair):
-    """Rule 1."""
-    their, lake = pair
-    table = ss.create(lake, source="iceberg")
-    their.append(_rows(3))
-    table.refresh()
-    their.append(_rows(4))
-    table.create_index("a", kind="bloom")
-    assert _values(table) == [1, 2, 3, 10, 20]
-    table.sync()
-    assert _values(table) == [1, 2, 3, 4, 10, 20]
-    assert _values(ss.open(lake, version=2)) == [1, 2, 10, 20]
-
-
-def test_manifests_that_are_merged_bring_nothing_new(pair):
-    their, lake = pair
-    with their.transaction() as change:
-        change.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
-    table = ss.create(lake, source="iceberg")
-    known = set(table.files().column("file_id").to_pylist())
-    for value in (3, 4, 5):
-        their.append(_rows(value))
-    table.sync()
-    assert known < set(table.files().column("file_id").to_pylist())
-    assert _values(table) == [1, 2, 3, 4, 5, 10, 20]
 
 
 def test_rule_11_snapshots_that_expired_are_read_anew(pair):
@@ -255,49 +160,6 @@ def test_rule_11_a_table_that_was_made_anew_is_read_anew(pair, tmp_path):
         assert table.scan("z = 'new'").to_table().to_pylist() == [{"a": 7, "z": "new"}]
         assert table.scan().count() == 1
         table.sync()
-
-
-def test_rule_02_position_deletes_are_another_identity_of_their_file(tmp_path):
-    """Rules 2 and 19: what its metadata count is never an answer."""
-    their, lake = _made(tmp_path, pa.schema([("a", pa.int64())]), ())
-    their.append(pa.table({"a": list(range(10))}))
-    their.append(pa.table({"a": [100]}))
-    table = ss.create(lake, source="iceberg")
-    (path,) = table.scan("a = 5").files().column("path").to_pylist()
-    for rows in ([2], [5]):
-        delete_positions(lake, f"file://{lake}/{path}", rows)
-        table.refresh()
-        for _ in ("unsynced", "synced"):
-            assert path in table.scan("a = 2").files().column("path").to_pylist()
-            assert _ours(table) == multiset(read_iceberg(lake))
-            assert table.scan("a < 50").count() == read_iceberg(lake).num_rows - 1
-            if has("duckdb", 2):
-                query = "SELECT count(*) FROM self WHERE a < 50"
-                assert table.sql(query).fetchall() == [(read_iceberg(lake).num_rows - 1,)]
-            table.sync()
-        assert table.scan("a = 100").count() == 1
-    assert (table.scan("a IN (2, 3, 5)").count(), table.scan("a BETWEEN 2 AND 5").max("a")) == (1, 4)
-    with pytest.raises(ss.NotReadableError):  # a Dataset cannot leave rows out
-        table.scan("a < 50").fragments()
-    assert table.version == 3
-    other = ss.create(lake, source="iceberg", index_path=tmp_path / "index")
-    assert _ours(other) == multiset(read_iceberg(lake))
-    assert sorted(ss.open(lake, version=2).scan("a < 9").to_table().column("a").to_pylist()) == [0, 1, 3, 4, 5, 6, 7, 8]
-
-
-def test_deleted_positions_are_not_in_the_answers_of_an_index(tmp_path):
-    """Rows of included columns, of which a position delete file takes some."""
-    their, lake = _made(tmp_path, pa.schema([("a", pa.int64()), ("b", pa.int64())]), ())
-    their.append(pa.table({"a": [i % 3 for i in range(10)], "b": list(range(10))}))
-    table = ss.create(lake, source="iceberg")
-    (path,) = table.files().column("path").to_pylist()
-    delete_positions(lake, f"file://{lake}/{path}", [4])
-    table.refresh()
-    table.sync()
-    table.create_index("a", kind="secondary", include=["b"])
-    plan = table.scan("a = 1", columns=["b"])
-    assert sorted(plan.to_table()["b"].to_pylist()) == [1, 7] and table.scan("a = 1 AND b > 1").count() == 1
-    assert "answered by index secondary(a), no data file read" in plan.explain()
 
 
 def _check_unreadable(table, where, path):
@@ -501,13 +363,6 @@ def test_an_empty_table_gains_files(tmp_path):
     for _ in ("unsynced", "synced"):
         assert _values(table) == [1]
         table.sync()
-
-
-def test_rule_11_the_metadata_is_its_owners(pair):
-    _, lake = pair
-    table = ss.create(lake, source="iceberg")
-    with pytest.raises(ss.InvalidArgumentError, match="iceberg log"):
-        table.transaction().__enter__()
 
 
 def test_bad_input_gets_our_errors(pair, tmp_path, monkeypatch):

@@ -47,25 +47,6 @@ def test_a_directory_that_went_is_no_reason_to_take_out_what_others_added(tmp_pa
         behind.sync()
 
 
-def test_what_appears_goes_and_changes_is_followed(lake):
-    table = ss.create(lake)
-    _write(lake, "two.parquet", [3])
-    assert table.sync() == 2
-    assert _values(table) == [1, 2, 3]
-    _write(lake, "one.parquet", [7, 8, 9])
-    (lake / "two.parquet").unlink()
-    assert table.sync() == 3
-    assert _values(table) == [7, 8, 9]
-    assert table.history().column("action").to_pylist() == ["create", "sync", "sync"]
-    assert _values(ss.open(lake)) == [7, 8, 9]
-
-
-def test_nothing_new_makes_no_version(lake):
-    table = ss.create(lake)
-    table.create_index("a", kind="bloom")
-    assert [table.sync() for _ in range(3)] == [2, 2, 2]
-
-
 def test_same_size_and_other_time_is_another_file(lake):
     _write(lake, "one.parquet", [1, 2], when=10**18)
     table = ss.create(lake)
@@ -140,20 +121,6 @@ def test_rule_38_a_half_written_file_is_quarantined_until_it_is_whole(lake):
     table.sync()
     assert table.verify() == []
     assert _values(table) == [1, 2, 3]
-
-
-def test_a_new_file_may_match_until_the_filter_covers_it(lake):
-    table = ss.create(lake)
-    table.create_index("a", kind="bloom")
-    _write(lake, "two.parquet", [1, 50])
-    table.sync()
-    assert sorted(table.scan("a = 1").to_table().column("a").to_pylist()) == [1, 1]
-    covered = table.indexes().to_pylist()[-1]
-    assert (covered["files_covered"], covered["files_total"]) == (1, 2)
-    table.refresh_index("a", kind="bloom")
-    covered = table.indexes().to_pylist()[-1]
-    assert (covered["files_covered"], covered["files_total"]) == (2, 2)
-    assert sorted(table.scan("a = 1").to_table().column("a").to_pylist()) == [1, 1]
 
 
 def test_handles_on_a_chosen_version_do_not_sync(lake):

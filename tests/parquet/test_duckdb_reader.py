@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -424,24 +423,6 @@ def test_explain_tells_who_read(tmp_path: Path) -> None:
         plan = table.scan("n = 1", columns=columns, reader="duckdb")
         plan.to_table()
         assert note in plan.explain()
-
-
-def test_rule_38_another_file_is_noticed_before_and_after_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
-    table = ss.create(tmp_path)
-    assert both(table, "n = 1").num_rows == 1
-    real: Callable = duckdb_reader.to_arrow
-
-    def quick(*arguments: object) -> pa.Table:
-        make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "s": ["other", "b", "c"]})
-        return real(*arguments)
-
-    monkeypatch.setattr(duckdb_reader, "to_arrow", quick)
-    for _ in range(2):  # at first it is overwritten while it is read, then before
-        with pytest.raises(ss.NotReadableError, match="overwritten"):
-            table.scan("n = 1", reader="duckdb").to_table()
 
 
 def test_a_file_written_anew_is_read_anew(tmp_path: Path) -> None:

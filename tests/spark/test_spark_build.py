@@ -10,15 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, only_in_test_all
+from example_counts import few_of
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import maintenance
+from spark_in_process import run_here
 
 FILES = 12
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_here(monkeypatch)
 
 
 @pytest.fixture
@@ -46,9 +52,9 @@ def lake(tmp_path: Path) -> Path:
     ],
 )
 def test_what_executors_build_answers_as_what_is_built_here(
-    spark, lake: Path, kind: str, columns: object, options: dict
+    lake: Path, kind: str, columns: object, options: dict
 ) -> None:
-    version = sks.create_index(spark, lake, columns, kind, **options)
+    version = sks.create_index(None, lake, columns, kind, **options)
     table = ss.open(lake)
     told = table.indexes().to_pylist()[-1]
     assert (table.version, told["files_covered"], told["files_total"]) == (version, FILES, FILES)
@@ -75,33 +81,31 @@ def test_what_executors_build_answers_as_what_is_built_here(
     assert ss.adopt(copy).kept == FILES
 
 
-@only_in_test_all
-def test_a_refresh_builds_what_is_lacking_alone(spark, lake: Path) -> None:
-    sks.create_index(spark, lake, "k", "secondary", maintain="refresh")
+def test_a_refresh_builds_what_is_lacking_alone(lake: Path) -> None:
+    sks.create_index(None, lake, "k", "secondary", maintain="refresh")
     table = ss.open(lake)
     pq.write_table(pa.table({"k": [5], "s": ["x"]}), lake / "p=0" / "new.parquet")
     with table.transaction() as tx:
         tx.add_files(["p=0/new.parquet"])
     before = table.handle.instant.indexes[-1].runs
-    version = sks.refresh_index(spark, lake, "k", "secondary")
+    version = sks.refresh_index(None, lake, "k", "secondary")
     table.refresh()
     assert table.version == version
     assert set(before) <= set(table.handle.instant.indexes[-1].runs)
     assert table.scan("k = 5").count() == 1
-    assert sks.refresh_index(spark, lake, "k", "secondary") == version, "nothing to cover makes no version"
+    assert sks.refresh_index(None, lake, "k", "secondary") == version, "nothing to cover makes no version"
 
 
-@only_in_test_all
-def test_a_file_that_cannot_be_read_is_a_hole(spark, lake: Path) -> None:
+def test_a_file_that_cannot_be_read_is_a_hole(lake: Path) -> None:
     gone = lake / "p=1" / "4.parquet"
     kept = gone.read_bytes()
     gone.write_bytes(kept + b"more")
-    sks.create_index(spark, lake, "k", "bloom")
+    sks.create_index(None, lake, "k", "bloom")
     told = ss.open(lake).indexes().to_pylist()[-1]
     assert (told["files_covered"], told["files_total"]) == (FILES - 1, FILES)
 
 
-def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_leaves_the_table_as_it_was(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ss.open(lake)
     monkeypatch.setattr(maintenance, "_PART_BYTES_MIN", 1)
     for error, kept in ((ss.SchemaError, False), (RuntimeError, True)):
@@ -115,8 +119,8 @@ def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkey
         with monkeypatch.context() as patch:
             patch.setattr(maintenance, "_build_part", dying)
             with pytest.raises(Exception, match="an executor died") as caught:
-                sks.create_index(spark, lake, "k", "secondary")
-        assert isinstance(caught.value, error) == (error is ss.SchemaError)
+                sks.create_index(None, lake, "k", "secondary")
+        assert type(caught.value) is error
         assert ss.open(lake).version == table.version
         assert bool(_parts_left(lake)) == kept, "what came back from executors is known, and removed at once"
     table.clean(retain_versions=1, min_age=dt.timedelta(0))
@@ -127,9 +131,7 @@ def _parts_left(lake: Path) -> list[Path]:
     return [p for p in (lake / ".skipstone" / "runs").rglob("*.sbf") if "-p" in p.name]
 
 
-def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
-    spark, lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second wave's driver is lost, as by a kill: nothing of it is cleaned up. Then the build goes on."""
     monkeypatch.setattr(maintenance, "_FIRST_BYTES_PER_CORE", 3 * maintenance.OPEN_BYTES)
     waves: list[int] = []
@@ -145,7 +147,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
         waves.clear()
         monkeypatch.setattr(maintenance, "map_parts", killed)
         with pytest.raises(GeneratorExit):
-            sks.create_index(spark, lake, "k", kind)
+            sks.create_index(None, lake, "k", kind)
         table = ss.open(lake)
         told = table.indexes().to_pylist()[-1]
         assert 0 < told["files_covered"] < FILES
@@ -154,7 +156,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
         assert before >= 1
         monkeypatch.setattr(maintenance, "map_parts", real)
         steps: list[tuple[str, int, int | None]] = []
-        sks.refresh_index(spark, lake, "k", kind, progress=lambda *told, steps=steps: steps.append(told))
+        sks.refresh_index(None, lake, "k", kind, progress=lambda *told, steps=steps: steps.append(told))
         table.refresh()
         told = table.indexes().to_pylist()[-1]
         assert told["files_covered"] == FILES
@@ -163,12 +165,11 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
         assert table.verify(deep=True) == []
 
 
-@only_in_test_all
-def test_statistics_and_optimize(spark, lake: Path) -> None:
+def test_statistics_and_optimize(lake: Path) -> None:
     there = ss.create(lake, index_path=lake.parent / f"{lake.name}-here", columns=["k"])
     elsewhere = lake.parent / f"{lake.name}-there"
     table = ss.create(lake, index_path=elsewhere, columns=["k"])
-    sks.create_index(spark, lake, "s", "stats", index_path=elsewhere)
+    sks.create_index(None, lake, "s", "stats", index_path=elsewhere)
     there.create_index("s", kind="stats")
     table.refresh()
     values = [v for v in there.scan(columns=["s"]).to_table().column("s").to_pylist() if v][::150]
@@ -179,14 +180,14 @@ def test_statistics_and_optimize(spark, lake: Path) -> None:
         assert "stats" in one.explain()
     assert table.scan().min("s") == there.scan().min("s")
     assert table.verify(deep=True) == []
-    sks.create_index(spark, lake, "k", "bloom", index_path=elsewhere)
+    sks.create_index(None, lake, "k", "bloom", index_path=elsewhere)
     pq.write_table(pa.table({"k": [5], "s": ["x"]}), lake / "p=0" / "new.parquet")
     table.refresh()
     table.sync()
-    version = sks.optimize(spark, lake, index_path=elsewhere)
+    version = sks.optimize(None, lake, index_path=elsewhere)
     table.refresh()
     assert table.version == version
     assert all(told["files_covered"] == FILES + 1 for told in table.indexes().to_pylist())
-    assert sks.optimize(spark, lake, index_path=elsewhere) == version, "nothing to do makes no version"
+    assert sks.optimize(None, lake, index_path=elsewhere) == version, "nothing to do makes no version"
     assert table.scan("k = 5").count() == 1
     assert table.verify(deep=True) == []

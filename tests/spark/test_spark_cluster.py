@@ -22,8 +22,7 @@ from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parents[1]
 # What else needs neither a JVM in the process nor a session of its own.
-SCANS = ("every_form_of_a_predicate", "columns_in_the_order_asked", "no_columns_can_be_counted", "load_by_name")
-SCANS += ("union_and_join_of_scans_with_different_predicates", "sql_over_a_view")
+SCANS = ("every_form_of_a_predicate", "load_by_name", "union_and_join_of_scans_with_different_predicates")
 _TESTS_S_MAX = 900  # against a hang: alone, half a minute
 NO_NUMBA = """
 import pathlib

@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import only_in_test_all
 from library_versions import needs
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
@@ -35,7 +35,7 @@ from skipstone.spark_adapter.sessions import spark_where
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = 2_000 if is_thorough() else 15
+COUNT = 2_000
 UTC, NAN, D = dt.UTC, float("nan"), Decimal
 NOON = dt.datetime(2020, 3, 8, 12, tzinfo=UTC)  # the day on which New York's clocks go forward
 SECOND, HOUR, US = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(microseconds=1)
@@ -185,7 +185,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.some_cases(1)
+@only_in_test_all  # by default test_spark_columns.py
 @pytest.mark.parametrize(
     ("zone", "ansi"),
     [
@@ -207,6 +207,7 @@ def test_random_columns(spark: SparkSession, lake: Path, zone: str, ansi: bool) 
     assert share > (0.5 if ansi else 0.25), "most of what is asked of columns is understood"
 
 
+@only_in_test_all
 def test_nanoseconds_are_compared_as_spark_has_them(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's own reader has no nanoseconds: the oracle is our reading of all rows."""
     whole = int(NOON.timestamp()) * 10**9

@@ -89,6 +89,17 @@ def _flights(first: int) -> pa.Table:
     return pa.table({**columns, "day": [i % 28 for i in count], "time_hour": times})
 
 
+def _blocks_of_the_page() -> list[str]:
+    text = (EXAMPLES.parent / "docs" / "spark.md").read_text()
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_shows_every_verb() -> None:
+    shown = set(re.findall(r"\bsks\.(\w+)\(", "".join(_blocks_of_the_page())))
+    assert {name for name in sks.__all__ if inspect.isfunction(getattr(sks, name))} <= shown
+
+
+@only_in_test_all  # by default test_spark_verbs.py
 @needs("pyspark", 4, 1, what="explain and views")
 def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None:
     """Each verb once, by Spark: some seconds."""
@@ -97,10 +108,7 @@ def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None
         folder = lake / "year=2013" / f"month={month}"
         folder.mkdir(parents=True)
         pq.write_table(_flights(month * 10), folder / "a.parquet")
-    text = (EXAMPLES.parent / "docs" / "spark.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    shown = set(re.findall(r"\bsks\.(\w+)\(", "".join(blocks)))
-    assert {name for name in sks.__all__ if inspect.isfunction(getattr(sks, name))} <= shown
+    blocks = _blocks_of_the_page()
     rows = spark.createDataFrame(_flights(300)).selectExpr("*", "2013 AS year", "3 AS month")
     rows.write.parquet(str(stream))
     names: dict = {

@@ -36,6 +36,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@only_in_test_all
 def test_a_scan_is_told_with_its_row_groups_and_tasks(spark: SparkSession, lake: Path) -> None:
     told = sks.explain(sks.scan(spark, lake, "k BETWEEN 195 AND 215"))
     assert told.startswith(f"scan of {lake} version 1\nwhere ")
@@ -48,23 +49,6 @@ def test_a_scan_is_told_with_its_row_groups_and_tasks(spark: SparkSession, lake:
 
 
 @only_in_test_all
-def test_every_scan_of_a_plan_is_told(spark: SparkSession, lake: Path) -> None:
-    low, high = sks.scan(spark, lake, "k < 10"), sks.scan(spark, lake, F.col("k") >= 490)
-    joined = low.join(high.select("s").filter("s <> 's95'"), "s").groupBy("s").count()
-    told = sks.explain(joined)
-    assert [line for line in told.splitlines() if line.startswith("scan ") and " of 2" in line] == [
-        "scan 1 of 2",
-        "scan 2 of 2",
-    ]
-    assert told.count("Spark reads 1 row group of 1 file in 1 task") == 2
-    low.createOrReplaceTempView("low")
-    try:
-        sub = spark.sql("SELECT * FROM range(5) WHERE id IN (SELECT k FROM low)")
-        assert '"k" < 10' in sks.explain(sub)
-    finally:
-        spark.catalog.dropTempView("low")
-
-
 def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
     told = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
     assert "Spark reads 1 row group of 1 file" in told
@@ -73,19 +57,6 @@ def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
 
 
 @only_in_test_all
-def test_a_load_by_name_and_a_view(spark: SparkSession, lake: Path) -> None:
-    sks.register(spark)
-    loaded = spark.read.format("skipstone").option("where", "k = 7").load(str(lake))
-    assert "no version was named" in sks.explain(loaded)
-    pinned = spark.read.format("skipstone").option("version", "1").load(str(lake))
-    assert "no version was named" not in sks.explain(pinned)
-    spark.sql(f"CREATE TEMPORARY VIEW explained USING skipstone OPTIONS (path '{lake}', where 'k < 120')")
-    try:
-        assert "Spark reads 12 row groups of 2 files" in sks.explain(spark.sql("SELECT s FROM explained WHERE k > 3"))
-    finally:
-        spark.catalog.dropTempView("explained")
-
-
 def test_a_frame_without_a_scan_of_ours(spark: SparkSession, lake: Path) -> None:
     for frame in (spark.range(3), spark.read.parquet(str(lake))):
         with pytest.raises(ss.InvalidArgumentError, match="no scan of Skipstone"):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import is_thorough, only_in_test_all
+from example_counts import only_in_test_all
 from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -46,9 +46,10 @@ ORDERS = [
 ]
 
 
+@only_in_test_all
 def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
     table = ss.open(lake)
-    for number, (order_by, where) in enumerate(ORDERS):
+    for order_by, where in ORDERS:
         last = order_by[-1] if isinstance(order_by, list) else order_by
         is_total = (last if isinstance(last, str) else last[0]) == "id"
         wanted = table.scan(where, order_by=order_by).to_table()
@@ -59,14 +60,14 @@ def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
             sks.scan(spark, lake, F.expr(where or "true") & (F.length(F.lit("ab")) == 2), order_by=order_by, limit=40),
         ]
         assert taken[1].columns == ["id"]
-        frames = list(zip(taken, (40, 40, wanted.num_rows, 40), strict=True))
-        for frame, count in frames if is_thorough() else frames[number % 2 :: 2]:
+        for frame, count in zip(taken, (40, 40, wanted.num_rows, 40), strict=True):
             rows = frame.toArrow()
             assert rows.num_rows == count
             name = "id" if is_total else "k"
             assert name not in rows.column_names or rows[name].to_pylist() == wanted[name].to_pylist()[:count]
 
 
+@only_in_test_all
 def test_a_limit_takes_matching_rows_and_no_more(spark, lake: Path) -> None:
     for where in ("k = 5", "id < 4", "id < 0", None):
         rows = sks.scan(spark, lake, where, limit=7).collect()

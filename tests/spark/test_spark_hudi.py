@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import skipstone as ss
-from example_counts import few_of, only_in_test_all
+from example_counts import only_in_test_all
 from hudi_tables import HudiTable
 from library_versions import needs
 
@@ -12,6 +12,7 @@ pytest.importorskip("fastavro")
 pytest.importorskip("hudi")
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 from skipstone import spark_adapter as sks
+from spark_in_process import read_here
 
 
 @pytest.fixture
@@ -38,14 +39,21 @@ def _rows(frame):
     return {row["k"]: row["v"] for row in frame.collect()}
 
 
+def test_tasks_merge_slices_with_logs(made):
+    """In this process, as executors do."""
+    rows = read_here(made.folder)
+    assert dict(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True)) == made.rows()
+    assert read_here(made.folder, where="v = 20")["k"].to_pylist() == ["u0"]
+
+
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
-@pytest.mark.some_cases(1)  # of the other: lakes/test_hudi.py
 @pytest.mark.parametrize("version", [9, 6])
 def test_executors_merge_slices_with_logs(spark, made):
     scanned = sks.scan(spark, made.folder)
     assert _rows(scanned) == made.rows()
     assert scanned.count() == len(made.rows()) == 8
-    for value in few_of((0, 1, 10, 20, 30, 99), 3):
+    for value in (0, 1, 10, 20, 30, 99):
         frame = sks.scan(spark, made.folder, where=f"v = {value}", columns=["k", "v"])
         assert _rows(frame) == {k: v for k, v in made.rows().items() if v == value}
     assert "slices that the reader" in sks.explain(scanned)

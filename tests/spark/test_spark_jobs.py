@@ -90,6 +90,7 @@ def test_an_error_of_progress_cancels_the_job(spark) -> None:
         jobs.map_parts(spark, work, range(2), progress=progress)
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("kind", [ss.SchemaError, ss.StorageError, ss.CorruptionError])
 def test_errors_come_out_as_ours(spark, kind: type[Exception]) -> None:
     def work(part: int) -> int:
@@ -106,6 +107,7 @@ def test_errors_come_out_as_ours(spark, kind: type[Exception]) -> None:
         assert took == [0, 1, 3], "what the others made is known, so that it can be removed"
 
 
+@only_in_test_all
 def test_other_errors_are_sparks(spark) -> None:
     def work(part: int) -> int:
         raise RuntimeError("a bug")
@@ -115,6 +117,7 @@ def test_other_errors_are_sparks(spark) -> None:
     assert not isinstance(caught.value, ss.SkipstoneError)
 
 
+@only_in_test_all
 def test_an_interrupt_cancels_the_job(spark) -> None:
     def work(part: int) -> int:
         import time

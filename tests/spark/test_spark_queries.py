@@ -8,7 +8,6 @@ that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -28,6 +27,7 @@ from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
+from spark_frames import rows_of_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,37 +146,12 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
     scans = [sks.scan(spark, lake, where) for where in asked]
     expected = [plain if where is None else plain.where(where) for where in asked]
     assert {frame.schema.simpleString() for frame in scans} == {plain.schema.simpleString()}
-    found, there = _rows_of_each(scans), _rows_of_each(expected)
+    found, there = rows_of_each(scans), rows_of_each(expected)
     for number, where in enumerate(asked):
         assert found[number] == there[number], where
         wanted = 6 * ROWS if where is None else WHERE[where]
         count = len(found[number])
         assert count == wanted if wanted is not None else count > 0, where
-
-
-def _rows_of_each(frames: list[DataFrame]) -> list[list[str]]:
-    """The rows of each DataFrame, by one job."""
-
-    told = [frame.select(F.lit(number).alias("frame"), "*") for number, frame in enumerate(frames)]
-    found: list[list[str]] = [[] for _ in frames]
-    for number, *row in functools.reduce(lambda one, other: one.union(other), told).collect():
-        found[number].append(repr(tuple(row)))
-    return [sorted(rows) for rows in found]
-
-
-@only_in_test_all
-@needs("pyspark", 4, what="explain")
-def test_what_is_handed_over_to_sparks_reader_is_the_same(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    """And a filter of Spark's on top loses no row, though Spark's reader would skip by it."""
-    asked = [where for number, where in enumerate([None, *WHERE]) if number % 4 == 0 or "x " in str(where)]
-    scans = [sks.scan(spark, lake, where, hand_over=True) for where in asked]
-    expected = [plain if where is None else plain.where(where) for where in asked]
-    for where in ("x > 3", "NOT (x <= 3) AND k > 10", "x = 0 OR price < 0"):
-        scans.append(scans[0].where(where))
-        expected.append(plain.where(where))
-    assert {frame.schema.simpleString() for frame in scans} == {plain.schema.simpleString()}
-    assert _rows_of_each(scans) == _rows_of_each(expected)
-    assert all("handed over: Spark's own Parquet reader reads" in sks.explain(frame) for frame in scans)
 
 
 @only_in_test_all
@@ -201,69 +176,10 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     assert "Spark tests the remaining rows by" in told
 
 
-@only_in_test_all
-def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    for where in ("id = 'id-0007919'", "year = 2021 AND region IS NULL AND x > 3", "at IS NULL AND k > 9", "k = -1"):
-        _same(sks.read_parquet(spark, lake, where), plain.where(where))
-    names = ["region", "place", "k"]
-    found = sks.read_parquet(spark, lake, "k < 90 AND place.code = 1", columns=names)
-    assert _same(found, plain.where("k < 90 AND place.code = 1").select(names)) > 0
-
-
 # -- a job of one's own ----------------------------------------------------------------------------------------------
 
 
-@only_in_test_all
-def test_pruning_in_a_job_of_ones_own(spark: SparkSession, lake: Path) -> None:
-    """What the driver knows travels in the closure: Spark Connect has no broadcast."""
-    known = sks.coarse(lake, ["id"])
-    where = "id = 'id-0007919' OR id = 'id-0095028'"
-
-    def pruned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            kept = list(sks.prune_partition(batch.column("path").to_pylist(), known, where))
-            groups = pa.array([groups for _, groups in kept], pa.list_(pa.int64()))
-            yield pa.RecordBatch.from_arrays([pa.array([path for path, _ in kept]), groups], names=["path", "groups"])
-
-    paths = [(path.as_uri(),) for path in sorted(lake.rglob("*.parquet"))]
-    spread = spark.createDataFrame(paths, "path string").repartition(2)
-    north = (lake / "year=2020/region=north/part.parquet").as_uri()
-    job = spread.mapInArrow(pruned, "path string, groups array<long>")
-    assert [tuple(row) for row in job.collect()] == [(north, [0])]
-
-
 # -- writes ----------------------------------------------------------------------------------------------------------
-
-
-@only_in_test_all
-@needs("pyspark", 4, what='format("skipstone")')
-def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
-    """Rows go through Spark into a table, partitioned anew, and come back as they were; what the table indexes is
-    written with the data."""
-    names = ["k", "id", "x", "price", "at", "naive", "day", "raw", "place", "tags", "notes", "region"]
-    table = str(tmp_path / "written")
-
-    def write(rows: DataFrame, mode: str, **options: str) -> None:
-        rows.write.format("skipstone").mode(mode).options(**options).save(table)
-
-    sks.register(spark)
-    first = plain.where("year = 2020").select(names)
-    write(first.repartition(2), "append", partitioning="region")
-    assert _same(sks.scan(spark, table).select(names), first) == 3 * ROWS
-    sks.create_index(spark, table, "id", "bloom", fpp=0.001)
-    write(plain.where("year = 2021").select(names), "append")
-    with ss.open(table) as opened:
-        assert opened.scan("id = 'nowhere'").files().num_rows == 0
-    where = "id = 'id-0095028' OR k > 1100"
-    assert _same(sks.scan(spark, table, where).select(names), plain.where(where).select(names)) > 0
-    north = plain.where("region = 'north' AND k < 10").select(names)
-    write(north, "overwrite", partitionOverwriteMode="dynamic")
-    rest = plain.where("region IS NULL OR region != 'north'").select(names)
-    assert _same(sks.scan(spark, table).select(names), rest.unionByName(north)) == 4 * ROWS + 10
-    write(north, "overwrite")
-    assert _same(sks.scan(spark, table).select(names), north) == 10
-    with ss.open(table) as opened:
-        assert opened.verify(deep=True) == []
 
 
 # -- the rest of a table's life --------------------------------------------------------------------------------------
@@ -345,20 +261,3 @@ def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 # -- many keys -------------------------------------------------------------------------------------------------------
-
-
-@only_in_test_all
-def test_many_keys_looked_up(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
-    """A left semi-join, by an index of the key that executors built, and without one; progress as it is built."""
-    place = {"index_path": tmp_path / "index"}
-    sks.create(spark, lake, **place).close()
-    told: list[tuple[str, int, int | None]] = []
-    sks.create_index(spark, lake, ["id", "k"], "secondary", progress=lambda *step: told.append(step), **place)
-    assert told[-1] == ("secondary(id, k), parts", 1, 1)
-    for on, where in ((["id", "k"], "k % 3 = 0"), (["day", "region"], "k % 40 = 7")):
-        keys = plain.where(where).select(on).union(plain.where(where).select(on))
-        expected = plain.join(keys, on, "left_semi").select(COLUMNS)
-        assert _same(sks.lookup(spark, lake, keys, on, COLUMNS, **place), expected) > 0
-    keys = plain.where("k < 5 OR k > 1300").select("id")
-    found = sks.lookup(spark, lake, keys, "id", ["k"], **place)
-    assert sorted(row.k for row in found.collect()) == [0, 1, 2, 3, 4]

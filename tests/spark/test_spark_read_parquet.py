@@ -29,7 +29,6 @@ from skipstone import col
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.parquet_reader import _listed_by_the_driver
 from skipstone.spark_adapter.spark_versions import READER_WIDENS
-from test_spark_types import SHARED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +110,7 @@ def _spelled(name: str) -> str:
     return "".join(escaped.get(c, c) for c in name)
 
 
+@only_in_test_all
 def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -> None:
     found = sks.read_parquet(spark, lake, "k < 70 AND s IS NOT NULL", columns=["region", "k"])
     assert (found.columns, found.count()) == (["region", "k"], 70)
@@ -123,40 +123,6 @@ def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -
     assert sks.read_parquet(spark, lake, F.col("x") > 7.5).count() == sks.scan(spark, lake, "x > 7.5").count()
     none = sks.read_parquet(spark, lake, "k = -1")
     assert (none.collect(), none.schema) == ([], found.sparkSession.read.schema(none.schema).parquet(str(lake)).schema)
-
-
-@only_in_test_all
-def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(pa.table(SHARED), tmp_path / "part.parquet")
-    ss.create(tmp_path).close()
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
-    wheres = [
-        "u64 = 18446744073709551615",
-        "u8 = 255",
-        "dec38 < 0",
-        "day = DATE '9999-12-31'",
-        "day64 < DATE '1970-01-01'",
-        "instant_us < TIMESTAMP '1970-01-01 00:00:00+00:00'",
-        "naive_ms >= TIMESTAMP_NTZ '2023-11-14 00:00:00'",
-        "text = 'žluťoučký 🐎' OR text = ''",
-        "coded LIKE '_'",
-        "struct.a = 1",
-        "fixed = X'00ff'",
-        "flag",
-        "i64 = -9223372036854775808",
-        "f64 = 'NaN'",
-    ]
-    found = [sks.read_parquet(session, tmp_path, where) for where in wheres]
-    rows = [frame.collect() for frame in found[:2]] + [r.collect() for r in found[2:]]
-    every = {row.i32: repr(row) for row in session.read.parquet(str(tmp_path)).collect()}
-    with ss.open(tmp_path) as table:
-        for where, mine in zip(wheres, rows, strict=True):
-            in_duckdb = where.replace("TIMESTAMP_NTZ", "TIMESTAMP").replace("X'00ff'", r"'\x00\xff'::BLOB")
-            wanted = table.scan(in_duckdb, ["i32"]).to_table()["i32"].to_pylist()
-            assert sorted(repr(row) for row in mine) == sorted(every[key] for key in wanted), where
-            assert wanted, where
-    assert found[0].schema == sks.scan(session, tmp_path).schema
 
 
 # -- what Spark cannot find by itself ---------------------------------------------------------------------------------
@@ -357,18 +323,6 @@ def test_files_that_spark_3_5_refuses_in_a_query_are_refused_before(spark: Spark
         sks.read_parquet(spark, tmp_path, columns=["i"])
     assert sks.scan(spark, tmp_path, columns=["i"], hand_over=True).count() == 2
     assert sks.read_parquet(spark, tmp_path, columns=["n"]).count() == 2
-
-
-@only_in_test_all
-def test_int96(spark: SparkSession, tmp_path: Path) -> None:
-    at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have
-    rows = pa.table({"t": pa.array([at, None, dt.datetime(1950, 1, 1)], pa.timestamp("ns"))})
-    pq.write_table(rows, tmp_path / "part.parquet", use_deprecated_int96_timestamps=True)
-    ss.create(tmp_path).close()
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
-    assert _rows(sks.read_parquet(session, tmp_path)) == _rows(sks.scan(session, tmp_path))
-    assert sks.read_parquet(session, tmp_path, f"t = TIMESTAMP_NTZ '{at}'").collect() == [(at,)]
 
 
 @only_in_test_all

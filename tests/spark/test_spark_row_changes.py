@@ -17,6 +17,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 import skipstone as ss
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
+from spark_in_process import run_here
 
 FIELDS = pa.schema([("id", pa.int64()), ("k", pa.int32()), ("s", pa.string()), ("f", pa.float64()), ("p", pa.int32())])
 Row = dict[str, Any]
@@ -87,15 +88,16 @@ DELETES = [
 ]
 
 
-def test_deleted_rows_are_those_of_the_model(spark, tmp_path: Path) -> None:
+def test_deleted_rows_are_those_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_here(monkeypatch)
     rows = drawn(1, 300)
     lake = lake_of(tmp_path, rows, index=True)
     start = ss.open(lake).version
-    for where, goes in few_of(DELETES, 4):
+    for where, goes in few_of(DELETES, 5):
         ss.open(lake).restore(start)
         before = ss.open(lake)
         files_before = set(before.files().column("path").to_pylist())
-        done = sks.delete(spark, lake, where)
+        done = sks.delete(None, lake, where)
         model = [row for row in rows if not goes(row)]
         assert same(rows_in(lake), model), where
         assert done.deleted == len(rows) - len(model), where
@@ -106,6 +108,7 @@ def test_deleted_rows_are_those_of_the_model(spark, tmp_path: Path) -> None:
         assert ss.open(lake).verify(deep=True) == []
 
 
+@only_in_test_all
 def test_a_delete_by_a_column_keeps_rows_where_it_is_null_and_every_index(spark, tmp_path: Path) -> None:
     rows = drawn(2, 300)
     lake = lake_of(tmp_path, rows, index=True)
@@ -163,7 +166,7 @@ MERGES = [
 ]
 
 
-@pytest.mark.some_cases(3)
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize(("on", "columns", "matched", "inserts"), MERGES)
 def test_merged_rows_are_those_of_the_model(
     spark, tmp_path: Path, on: list[str], columns: list[str], matched: str | None, inserts: bool
@@ -197,6 +200,7 @@ def test_many_keys_are_merged_by_the_index(spark, tmp_path: Path) -> None:
     assert (again.updated, again.inserted) == (3, 0)
 
 
+@only_in_test_all
 def test_what_matches_nothing_makes_no_version(spark, tmp_path: Path) -> None:
     rows = drawn(6, 300)
     lake = lake_of(tmp_path, rows, index=False)

@@ -5,7 +5,6 @@ The lake of these tests: year (int) and region (text: one escaped, one null) par
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import uuid
@@ -116,49 +115,13 @@ def plain(spark: SparkSession, lake: Path) -> Iterator[DataFrame]:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.some_cases(4)
-@pytest.mark.parametrize(
-    "where",
-    [
-        None,
-        "id = 'id-0007919'",
-        "id = 'nowhere'",
-        "k BETWEEN 250 AND 350",
-        "k IN (3, 301, 1799, 99999)",
-        "s LIKE 'c1%'",
-        "s IS NULL AND k < 900",
-        "x > 3",  # NaN is greater than any other value
-        "NOT (x <= 3)",
-        "x IS NOT NULL AND k < 40",
-        "year = 2021 AND region = 'north'",
-        "region IS NULL AND k >= 1700",
-        "region = 'a/b=c%d é' AND x = -5",
-        "year = 2020 OR id = 'id-0095028'",
-    ],
-)
-def test_answers_are_sparks_own(spark: SparkSession, lake: Path, where: str | None, plain: DataFrame) -> None:
-    expected = plain if where is None else plain.where(where)
-    found = sks.scan(spark, lake, where)
-    assert found.columns == COLUMNS
-    assert _rows(found) == _rows(expected)
-
-
 def test_every_form_of_a_predicate(spark: SparkSession, lake: Path) -> None:
     wanted = _rows(sks.scan(spark, lake, "k = 5 OR k = 700"))
     assert len(wanted) == 2
     assert _rows(sks.scan(spark, lake, (col("k") == 5) | (col("k") == 700))) == wanted
     assert _rows(sks.scan(spark, lake, [[("k", "=", 5)], [("k", "=", 700)]])) == wanted
     assert _rows(sks.scan(spark, lake, pc.field("k").isin(pa.array([5, 700], pa.int16())))) == wanted
-
-
-@only_in_test_all
-def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    found = sks.scan(spark, str(lake), "k < 10 AND s IS NOT NULL", columns=["region", "k"])
-    assert found.columns == ["region", "k"]
-    assert _rows(found) == _rows(plain.where("k < 10 AND s IS NOT NULL").select("region", "k"))
-
-
-def test_no_columns_can_be_counted(spark: SparkSession, lake: Path) -> None:
+    assert sks.scan(spark, lake, (pc.field("k") * 2 == 10) & (pc.field("k") > 1)).count() == 1
     assert sks.scan(spark, lake, "k < 1000", columns=[]).count() == 1000
 
 
@@ -172,6 +135,7 @@ def test_union_and_join_of_scans_with_different_predicates(spark: SparkSession, 
     assert _rows(joined) == _rows(expected) != []
 
 
+@only_in_test_all
 def test_a_spark_filter_on_top_takes_nothing_from_the_frame_below(spark: SparkSession, lake: Path) -> None:
     """With Spark's pushdown on: the defect below must not reach us."""
     session = spark.newSession()
@@ -182,6 +146,7 @@ def test_a_spark_filter_on_top_takes_nothing_from_the_frame_below(spark: SparkSe
     assert frame.count() == 600
 
 
+@only_in_test_all
 @needs("pyspark", 4, 1, what="a data source in Python")
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="Spark keeps one plan a relation: the last filter wins")
 def test_sparks_own_pushdown_keeps_every_row(spark: SparkSession) -> None:
@@ -237,19 +202,6 @@ def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None
 
 @only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
-def test_sql_over_a_view(spark: SparkSession, lake: Path) -> None:
-    sks.register(spark)
-    spark.sql(f"CREATE TEMPORARY VIEW of_lake USING skipstone OPTIONS (path '{lake}', where 'k < 20')")
-    try:
-        assert spark.sql("SELECT count(*) FROM of_lake WHERE k > 9").collect()[0][0] == 10
-        # what `request` warns of: the day that this fails, options of a read reach a view's source
-        assert spark.sql("SELECT k FROM of_lake WITH (where = 'k < 5')").count() == 20
-    finally:
-        spark.sql("DROP VIEW of_lake")
-
-
-@only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_a_catalog_table_takes_its_options_where_it_is_read(spark: SparkSession, lake: Path) -> None:
     from pyspark.errors import AnalysisException
 
@@ -277,22 +229,6 @@ def test_index_elsewhere(spark: SparkSession, lake: Path, tmp_path: Path, monkey
     assert sks.scan(spark, os.path.relpath(lake), "k = 7").count() == 1
 
 
-@needs("pyspark", 4, what="a data source in Python")
-def test_a_version_stays(spark: SparkSession, own_lake: Path) -> None:
-    sks.register(spark)
-    scanned = sks.scan(spark, own_lake, "k < 10")
-    loaded = spark.read.format("skipstone").load(str(own_lake))
-    narrow = spark.read.format("skipstone").schema("k bigint").load(str(own_lake))
-    narrow.count()  # with a schema given, Spark makes the source when it is first read
-    with ss.open(own_lake) as table, table.transaction() as tx:
-        tx.remove([p for p in table.files()["path"].to_pylist() if "year=2021" in p or "north" in p])
-    assert (scanned.count(), loaded.count(), narrow.count()) == (10, 6 * ROWS, 6 * ROWS)
-    assert sks.scan(spark, own_lake).count() == 2 * ROWS
-    assert sks.scan(spark, own_lake, version=1).count() == 6 * ROWS
-    by_option = spark.read.format("skipstone").option("version", "2").load(str(own_lake))
-    assert by_option.count() == 2 * ROWS
-
-
 @only_in_test_all
 @needs("pyspark", 4, what="explain")
 def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lake: Path) -> None:
@@ -317,14 +253,6 @@ def test_no_match_is_no_rows(spark: SparkSession, lake: Path) -> None:
         found = sks.scan(spark, lake, where, columns=["s", "x"])
         assert found.collect() == []
         assert found.schema.simpleString() == "struct<s:string,x:double>"
-
-
-@only_in_test_all
-def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
-    schema = pa.schema([("a", pa.int32()), ("t", pa.timestamp("us", "UTC"))])
-    ss.create(tmp_path / "new", schema=schema, partitioning=["a"]).close()
-    found = sks.scan(spark, tmp_path / "new")
-    assert (found.collect(), found.schema.simpleString()) == ([], "struct<a:int,t:timestamp>")
 
 
 # -- what is not read -------------------------------------------------------------------------------------------------
@@ -428,12 +356,8 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
         sks.scan(spark, lake, version=99)
 
 
-def test_executors_test_what_pyarrow_means(spark: SparkSession, lake: Path) -> None:
-    expected = sks.scan(spark, lake, "k = 5").count()
-    assert sks.scan(spark, lake, (pc.field("k") * 2 == 10) & (pc.field("k") > 1)).count() == expected > 0
-
-
 @needs("pyspark", 4, what="a data source in Python")
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize(
     ("options", "schema", "told"),
     [
@@ -471,10 +395,3 @@ def test_rule_38_another_identity_than_planned_raises(spark: SparkSession, own_l
         os.utime(path, ns=(0, 0))
     with pytest.raises(PythonException, match=rf"NotReadableError: year=2020/region=north/part.parquet: .*{how}"):
         frame.collect()
-
-
-def test_nan_reaches_spark_as_nan(spark: SparkSession, lake: Path) -> None:
-    found = [row.x for row in sks.scan(spark, lake, "x > 100 AND k < 600").collect()]
-    expected = sum(np.isnan(_file_rows(n)["x"].drop_null().to_numpy()).sum() for n in (0, 1))
-    assert len(found) == expected > 0
-    assert all(map(math.isnan, found))

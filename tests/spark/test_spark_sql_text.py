@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import only_in_test_all
+from example_counts import few_of, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -19,6 +18,7 @@ import skipstone as ss
 from library_versions import needs
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.spark_versions import IS_SPARK_4
+from spark_frames import files_read, rows_of_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,21 +86,17 @@ def _plain(spark: SparkSession, lake: Path) -> DataFrame:
     return spark.read.option("spark.sql.parquet.filterPushdown", "false").parquet(str(lake))
 
 
-def _files_read(frame: DataFrame) -> int:
-    line = next(line for line in sks.explain(frame).splitlines() if line.startswith("Spark reads"))
-    return int(re.search(r"([\d,]+) files? in ", line)[1])
-
-
-@pytest.mark.some_cases(4)
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path, text: str) -> None:
-    expected = _rows(_plain(eastern, lake).where(text))
-    scanned = sks.scan(eastern, lake, text)
-    assert _rows(scanned) == expected
-    assert _rows(sks.read_parquet(eastern, lake, text)) == expected
-    if TEXTS[text] is not None and IS_SPARK_4:
-        assert _files_read(scanned) == TEXTS[text]
-    assert sks.scan(eastern, lake, text, columns=["s"]).columns == ["s"]
+def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path) -> None:
+    plain, texts = _plain(eastern, lake), few_of(TEXTS, 8)
+    expected = rows_of_each([plain.where(text).select("k", "t") for text in texts])
+    scanned = [sks.scan(eastern, lake, text) for text in texts]
+    read = [sks.read_parquet(eastern, lake, text) for text in texts]
+    found = rows_of_each([frame.select("k", "t") for frame in [*scanned, *read]])
+    for number, text in enumerate(texts):
+        assert found[number] == found[number + len(texts)] == expected[number], text
+        if TEXTS[text] is not None and IS_SPARK_4:
+            assert files_read(scanned[number]) == [TEXTS[text]], text
+    assert sks.scan(eastern, lake, "k = 7", columns=["s"]).columns == ["s"]
 
 
 def test_the_zone_the_case_and_ansi_are_the_sessions(spark: SparkSession, lake: Path) -> None:
@@ -135,6 +131,7 @@ def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None
 
 
 @needs("pyspark", 4, what="a data source in Python")
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

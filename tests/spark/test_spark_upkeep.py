@@ -1,4 +1,6 @@
-"""`sync`, `verify` and `clean` by executors end with the table, and the results, of the methods of a table."""
+"""`sync`, `verify` and `clean` by tasks end with the table, and the results, of the methods of a table.
+
+The tasks run in this process; test_spark_verbs.py has executors."""
 
 from __future__ import annotations
 
@@ -9,16 +11,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
+from spark_in_process import run_here
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
 FOLDERS = 140  # more than the driver lists by itself
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_here(monkeypatch)
 
 
 @pytest.fixture
@@ -44,11 +51,11 @@ def told(result) -> tuple:
     return sorted(result.added), sorted(result.removed), result.quarantined, result.new_columns, int(result)
 
 
-def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path]) -> None:
+def test_a_sync_by_executors_is_that_of_the_table(lakes: tuple[Path, Path]) -> None:
     one, two = lakes
     here = ss.open(two).sync(refresh=True)
     steps = set()
-    by_spark = sks.sync(spark, one, refresh=True, progress=lambda step, done, total: steps.add(step))
+    by_spark = sks.sync(None, one, refresh=True, progress=lambda step, done, total: steps.add(step))
     assert {"folders, parts", "footers, parts"} <= steps, "executors had nothing to do"
     assert told(by_spark) == told(here) and len(here.added) > FOLDERS // 2 and here.quarantined
     a, b = ss.open(one), ss.open(two)
@@ -62,14 +69,13 @@ def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path
     covered = [table.indexes().select(["name", "files_covered"]).to_pylist() for table in (a, b)]
     assert covered[0] == covered[1]
     version = a.version
-    assert sks.sync(spark, one) == version
+    assert sks.sync(None, one) == version
 
 
-@only_in_test_all
-def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> None:
+def test_findings_are_those_of_the_table(lakes: tuple[Path, Path]) -> None:
     lake, _ = lakes
     ss.open(lake).sync()
-    assert [f.kind for f in sks.verify(spark, lake, deep=True)] == ["quarantined"]
+    assert [f.kind for f in sks.verify(None, lake, deep=True)] == ["quarantined"]
     (lake / "p=10" / "a.parquet").unlink()
     pq.write_table(pa.table({"k": [1]}), lake / "p=11" / "a.parquet")
     run = next((lake / ".skipstone" / "runs").rglob("*.sbf"))
@@ -77,13 +83,12 @@ def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> Non
     data[len(data) // 2] ^= 0xFF
     run.write_bytes(data)
     for deep in (False, True):
-        found = sks.verify(spark, lake, deep)
+        found = sks.verify(None, lake, deep)
         assert found == ss.open(lake).verify(deep)
         assert {"quarantined", "missing", "overwritten"} <= {finding.kind for finding in found} or deep
 
 
-@only_in_test_all
-def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -> None:
+def test_a_clean_removes_what_the_table_would(lakes: tuple[Path, Path]) -> None:
     lake, _ = lakes
     table = ss.open(lake)
     table.sync()
@@ -93,14 +98,14 @@ def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -
         tx.write(pa.table({"k": [1], "p": [1]}))
     steps = set()
     would = sks.clean(
-        spark, lake, **now, delete_data=True, dry_run=True, progress=lambda step, done, total: steps.add(step)
+        None, lake, **now, delete_data=True, dry_run=True, progress=lambda step, done, total: steps.add(step)
     )
     assert "folders, parts" in steps, "executors had nothing to list"
     here = ss.open(lake).clean(**now, delete_data=True, dry_run=True)
     assert would.sort_by("path") == here.sort_by("path")
-    removed = sks.clean(spark, lake, **now, delete_data=True)
+    removed = sks.clean(None, lake, **now, delete_data=True)
     assert set(would["path"].to_pylist()) <= set(removed["path"].to_pylist())
     data = [row["path"] for row in removed.to_pylist() if row["kind"] == "data"]
     assert len(data) >= FOLDERS - 1 and not any((lake / path).exists() for path in data)
-    assert sks.scan(spark, lake).count() == 1
+    assert ss.open(lake).scan().count() == 1
     assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["quarantined"]

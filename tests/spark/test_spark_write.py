@@ -115,6 +115,20 @@ def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @only_in_test_all
+@needs("pyspark", 4, what="a data source in Python")
+def test_a_plain_save_after_a_scan_that_was_handed_over(spark: SparkSession, tmp_path: Path) -> None:
+    """Such a scan reads by Spark's own source, and yet the session is to know ours."""
+    session = spark.newSession()  # which knows nothing of what others registered
+    ss.create(tmp_path / "lake", schema=pa.schema([("k", pa.int64())]))
+    session.range(3).withColumnRenamed("id", "k").write.parquet(str(tmp_path / "rows"))
+    ss.create(tmp_path / "rows").close()
+    frame = sks.scan(session, tmp_path / "rows", hand_over=True)
+    assert "SkipstoneSource" not in frame._jdf.queryExecution().toString() and frame.count() == 3
+    frame.write.format("skipstone").mode("append").save(str(tmp_path / "lake"))
+    assert ss.open(tmp_path / "lake").scan().count() == 3
+
+
+@only_in_test_all
 def test_a_key_makes_a_retry_count_once(spark: SparkSession, tmp_path: Path) -> None:
     for _ in range(2):
         save(spark.range(3), tmp_path / "lake", key="night-7")
@@ -135,6 +149,7 @@ def test_sizes_of_files_and_row_groups(spark: SparkSession, tmp_path: Path) -> N
 # -- types ------------------------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 @needs("pyarrow", 21, what="writing a fixed-size list with a null")
 def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """A table of every type, read and written into an empty one of the same types, and into one that is made."""
@@ -284,6 +299,7 @@ def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
 # -- refusals, before any task runs -----------------------------------------------------------------------------------
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     lake, bare = tmp_path / "lake", tmp_path / "bare"
@@ -489,6 +505,7 @@ print(sorted({{"numba", "duckdb"}} & set(sys.modules)))
 # -- PySpark 3.5 ------------------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_saves_by_map_in_arrow_commit_one_try_of_each_task(spark: SparkSession, tmp_path: Path) -> None:
     """A task that is tried again, or runs twice at a time, writes its files twice. One message of it comes back."""
     frame = spark.range(0, 12, 1, 3).selectExpr("id", "id % 2 AS p")

@@ -19,6 +19,132 @@ def multiset(table: pa.Table) -> Counter:
     return Counter(tuple(repr(row[name]) for name in sorted(table.column_names)) for row in table.to_pylist())
 
 
+class LogLake:
+    """A table of numbers (column `name`) in partitions `p`, written as its format's own writers write it."""
+
+    source: str
+    name = "a"
+    log: Path | None = None  # a folder that no version of ours needs
+    has_row_counts = True  # the log contains them
+    modules: tuple[str, ...]  # that an error names if they are missing
+    path: Path
+
+    def within(self, p: str) -> str:
+        """Return a predicate of the rows of a partition."""
+        return f"p = '{p}'"
+
+    def append(self, *values: int, p: str = "x") -> None:
+        """Add a file."""
+        raise NotImplementedError
+
+    def delete(self, value: int) -> None:
+        """Write the file of a value again, without it."""
+        raise NotImplementedError
+
+    def delete_positions(self, path: str, rows: list[int]) -> None:
+        """Mark rows of a file as deleted: those given, which include the rows marked before."""
+        raise NotImplementedError
+
+    def values(self) -> list[int]:
+        """Return the values that the format's own library reads, sorted."""
+        raise NotImplementedError
+
+
+class _DeltaLake(LogLake):
+    source, modules = "delta", ("deltalake",)
+
+    def __init__(self, folder: Path, is_partitioned: bool):
+        self.path, self.log = folder / "lake", folder / "lake" / "_delta_log"
+        self._options: dict[str, Any] = {"configuration": {"delta.enableDeletionVectors": "true"}}
+        if is_partitioned:
+            self._options = {"partition_by": ["p"]}
+
+    def append(self, *values: int, p: str = "x") -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(str(self.path), _numbers(values, p), mode="append", **self._options)
+
+    def delete(self, value: int) -> None:
+        from deltalake import DeltaTable
+
+        DeltaTable(str(self.path)).delete(f"a = {value}")
+
+    def delete_positions(self, path: str, rows: list[int]) -> None:
+        delete_rows(self.path, path, rows)
+
+    def values(self) -> list[int]:
+        from deltalake import DeltaTable, QueryBuilder
+
+        found = QueryBuilder().register("t", DeltaTable(str(self.path))).execute("select a from t")
+        return sorted(pa.table(found.read_all()).column("a").to_pylist())
+
+
+class _IcebergLake(LogLake):
+    source, modules = "iceberg", ("pyiceberg.table",)
+
+    def __init__(self, folder: Path, is_partitioned: bool):
+        self._their = catalog(folder).create_table("lake.t", _numbers((), "x").schema)
+        if is_partitioned:
+            with self._their.update_spec() as update:
+                update.add_identity("p")
+        self.path, self._deleted = folder / "lake" / "t", set[int]()
+
+    def append(self, *values: int, p: str = "x") -> None:
+        self._their.append(_numbers(values, p))
+
+    def delete(self, value: int) -> None:
+        self._their.delete(f"a = {value}")
+
+    def delete_positions(self, path: str, rows: list[int]) -> None:
+        delete_positions(self.path, f"file://{self.path}/{path}", sorted({*rows} - self._deleted))
+        self._deleted |= {*rows}
+
+    def values(self) -> list[int]:
+        return sorted(read_iceberg(self.path).column("a").to_pylist())
+
+
+class _HudiLake(LogLake):
+    source, name, modules = "hudi", "v", ("fastavro",)
+
+    def __init__(self, folder: Path, is_partitioned: bool):
+        from hudi_tables import HudiTable
+
+        self._hudi = HudiTable(folder / "lake", 9, "COPY_ON_WRITE")
+        self.path, self.has_row_counts = self._hudi.folder, False
+
+    def within(self, p: str) -> str:
+        return f"_hoodie_partition_path = 'p={p}'"
+
+    def append(self, *values: int, p: str = "x") -> None:
+        write = self._hudi.begin()
+        self._hudi.insert(write, f"p={p}", {f"k{value}": value for value in values})
+        self._hudi.complete(write)
+
+    def delete(self, value: int) -> None:
+        (group,) = (group for group in self._hudi.groups if value in group.rows.values())
+        write = self._hudi.begin()
+        self._hudi.update(write, group, {}, [f"k{value}"])
+        self._hudi.complete(write)
+
+    def values(self) -> list[int]:
+        return sorted(self._hudi.rows().values())
+
+
+def lake_of(source: str, folder: Path, is_partitioned: bool = True) -> LogLake:
+    """Return a table of a format without rows; skip the test if its library is not installed."""
+    import pytest
+
+    for module in {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy"), "hudi": ("hudi", "fastavro")}[
+        source
+    ]:
+        pytest.importorskip(module)
+    return {"delta": _DeltaLake, "iceberg": _IcebergLake, "hudi": _HudiLake}[source](folder, is_partitioned)
+
+
+def _numbers(values: tuple[int, ...], p: str) -> pa.Table:
+    return pa.table({"a": pa.array(values, pa.int64()), "p": pa.array([p] * len(values), pa.string())})
+
+
 # -- Delta ------------------------------------------------------------------------------------------------------------
 
 

@@ -7,10 +7,8 @@ flips      one bit: every face answers as before or raises a CorruptionError tha
            some face finds, `verify` finds
 cuts       the file ends early: it is not opened
 repaired   one bit, and every checksum made to fit: no face crashes, hangs or takes more memory than it may
-wild       the same after a few random numbers were written over
 fields     the same after one number was set to 0, 1, its largest, off by one, ...: every number that no codec hides
 crafted    a file of `sorted_file_crafted`, which may claim anything: as `repaired`, and only what streams is read
-large      `count` random bits of a file of many blocks; of each, the block is asked that holds it
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import random
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -31,8 +28,8 @@ from skipstone.base import lazy
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
 from skipstone.hfile_like import SortedFileReader
 from sorted_file_crafted import CRAFTED
-from sorted_file_layout import Layout, Region, u
-from sorted_file_reads import NAME, Face, Faces, Named, block_faces, crafted_faces, text_of
+from sorted_file_layout import Layout, u
+from sorted_file_reads import NAME, Face, Faces, Named, crafted_faces, text_of
 from sorted_file_samples import file_of
 
 HANG_S = 30
@@ -55,9 +52,7 @@ class Job:
     mode      see above
     place     a file where it is told what is being tried
     folder    for files
-    share     every so many-th bit or length is tried, from bit `first` on, which is also the seed of what is random
-    count     how many random ones
-    repaired  for `large`: whether checksums are made to fit
+    share     every so many-th bit or length is tried, from bit `first` on
     compiled  whether kernels are used wherever they can be, on memory that must not be left (`guarded_memory`)
     """
 
@@ -67,8 +62,6 @@ class Job:
     folder: str = ""
     share: int = 1
     first: int = 0
-    count: int = 0
-    repaired: bool = False
     compiled: bool = False
 
 
@@ -104,15 +97,13 @@ class Harm:
     def run(self) -> None:
         """Does the job."""
         told, job = self.told, self._job
-        self._faces = Faces(self.sound, job.folder) if job.mode not in ("large", "crafted") else None
-        steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts, "wild": self._wild}
+        self._faces = Faces(self.sound, job.folder) if job.mode != "crafted" else None
+        steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts}
         steps |= {"fields": self._fields, "crafted": lambda: iter([(job.name, self.sound)])}
         attempt: Callable[[str, bytes], None] = self._try_cut if job.mode == "cuts" else self._try
         resource.setrlimit(resource.RLIMIT_AS, (_size_bytes() + ROOM_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
         if job.mode == "crafted":
             attempt = self._try_crafted
-        if job.mode == "large":
-            steps["large"], attempt = self._large, self._try_block
         for what, damaged in steps[job.mode]():
             os.pwrite(self._place, what.ljust(200).encode(), 0)
             faulthandler.dump_traceback_later(HANG_S, exit=True)
@@ -145,15 +136,6 @@ class Harm:
             yield f"without the first {length + 1} bytes", self.sound[length + 1 :]
             yield f"{length + 1} bytes more", self.sound + bytes(length + 1)
 
-    def _wild(self) -> Iterator[tuple[str, bytes]]:
-        chooser = random.Random(self._job.first)
-        regions = [r for r in self._layout.regions if r.kind not in ("padding", "header")]
-        for i in range(self._job.count):
-            region, damaged = chooser.choice(regions), bytearray(self.sound)
-            _write_over(damaged, region, chooser)
-            self._layout.repair(damaged, region)
-            yield f"wild {i} in {region.kind} {region.number}", bytes(damaged)
-
     def _fields(self) -> Iterator[tuple[str, bytes]]:
         cases = (
             (place, width, value)
@@ -165,19 +147,6 @@ class Harm:
             damaged[place : place + width] = value.to_bytes(width, "little")
             self._layout.repair(damaged, region)
             yield f"{width} bytes at {place:#x} are {value:#x}, {region.kind} {region.number}", bytes(damaged)
-
-    def _large(self) -> Iterator[tuple[str, bytes]]:
-        chooser = random.Random(self._job.first)
-        damaged = bytearray(self.sound)
-        for _ in range(self._job.count):
-            at, bit = chooser.randrange(len(self.sound)), chooser.randrange(8)
-            region = self._layout.region_at(at)
-            damaged[at] ^= 1 << bit
-            if self._job.repaired:
-                self._layout.repair(damaged, region)
-            yield f"bit {bit} of byte {at:#x}, {region.kind} {region.number}", bytes(damaged)
-            for touched in (region, *self._layout.regions[-2:]):
-                damaged[touched.start : touched.stop] = self.sound[touched.start : touched.stop]
 
     # -- what may come of it ----------------------------------------------------------------------------------------
 
@@ -251,33 +220,10 @@ class Harm:
         self.told.refused += bool(findings)
         self.told.harmless += not findings
 
-    def _try_block(self, what: str, damaged: bytes) -> None:
-        reader = self._open(what, damaged)
-        if reader is None:
-            return
-        at, region = what.split(", ")
-        position = int(at.split()[-1], 16)
-        block = next((i for i, (o, n) in enumerate(self._layout.blocks) if o <= position < o + n), None)
-        found = False
-        for name, face in block_faces(self.sound, block):
-            try:
-                answer = text_of(face(reader))
-            except SkipstoneError as error:
-                found = True
-                self._check_error(what, name, error)
-            else:
-                if self._is_plain and answer != text_of(face(SortedFileReader(self.sound))):
-                    self.told.complaints.append(f"{what}: {name} answers otherwise")
-        if self._is_plain and not found and not region.startswith(("padding", "header")):
-            self.told.complaints.append(f"{what}: nothing found it, in {region}")
-        self.told.refused += found
-        self.told.harmless += not found
-
     @property
     def _is_plain(self) -> bool:
         """Whether checksums tell of the damage."""
-        job = self._job
-        return job.mode in ("flips", "cuts") or (job.mode == "large" and not job.repaired)
+        return self._job.mode in ("flips", "cuts")
 
     def _check_error(self, what: str, face: str, error: SkipstoneError) -> None:
         complain = self.told.complaints.append
@@ -296,18 +242,6 @@ def _blames(error: SkipstoneError) -> bool:
     """Whether an error blames who called. A merge must not, for what is in a file; but another schema is another
     file."""
     return isinstance(error, (InvalidArgumentError, SchemaError)) and "runs of different columns" not in str(error)
-
-
-def _write_over(data: bytearray, region: Region, chooser: random.Random) -> None:
-    low, high = region.start, region.stop
-    if region.kind == "block" and chooser.random() < 0.5:  # its head and directory, more than by chance
-        high = min(high, low + 100)
-    for _ in range(chooser.choice((1, 1, 2, 4))):
-        at, width = chooser.randrange(low, high), chooser.choice((1, 2, 4, 8))
-        some = (0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, chooser.getrandbits(64), chooser.randrange(300))
-        value = chooser.choice(some) % (1 << 8 * width)
-        end = min(high, at + width)
-        data[at:end] = value.to_bytes(width, "little")[: end - at]
 
 
 def _values(now: int, width: int, size: int) -> list[int]:

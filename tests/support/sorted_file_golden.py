@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileReader
-from sorted_file_annotation import annotated
 from sorted_file_samples import COMPRESSIONS, file_of, names
 
-__all__ = ["FILES", "annotated", "contents", "file_of", "path_of", "told"]
+__all__ = ["FILES", "contents", "file_of", "path_of", "told"]
 
 FOLDER = Path(__file__).parents[1] / "hfile_like" / "golden"
 # Large, and of encodings that others have.

@@ -140,27 +140,6 @@ def _other(schema: pa.Schema, key: bytes) -> bytes:
     return target.getvalue()
 
 
-def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
-    """(name, question) of a file of many blocks: those of one block, and those of none."""
-    found: list[tuple[str, Face]] = [
-        ("ends", lambda r: r.ends()),
-        ("groups", lambda r: [r.groups(), r.metas(), r.row_tables()]),
-        ("metas", lambda r: [r.meta(name) for name in r.metas()]),
-        ("index", lambda r: [r.blocks(), *((s.lower, s.upper, s.null_count) for s in r.zone_maps().values() if s)]),
-    ]
-    if block is None:
-        rows = {name: range(section.rows) for name, section in SortedFileReader(sound).row_tables().items()}
-        return [*found, ("rows", lambda r: r.read_rows(list(rows.items())))]
-    info = SortedFileReader(sound).blocks()[block]
-    keys = [info.first_key, info.last_key]
-    return [
-        *found,
-        ("get", lambda r: [r.get(key) for key in keys]),
-        ("get_many", lambda r: r.get_many(keys * 5)),
-        ("scan", lambda r: r.scan_table(start=keys[0], stop=keys[1], include_deleted=True)),
-    ]
-
-
 def crafted_faces() -> Iterator[tuple[str, Face]]:
     """What streams, or reads one thing, of a file that may claim anything."""
 

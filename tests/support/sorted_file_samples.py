@@ -200,28 +200,6 @@ def wide_text(compression: str) -> bytes:
     return make(keys, columns, [i % 11 == 0 for i in range(n)], compression=compression, block_size=3000)
 
 
-def large(compression: str) -> bytes:
-    """Some thousand entries in a hundred blocks or so, in groups, with rows and a meta."""
-    target = io.BytesIO()
-    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("f", pa.float64()), ("p", pa.string())])
-    options = {"block_size": 8000, "summaries": ["n", "s"]}
-    with SortedFileWriter(target, schema=schema, compression=compression, **options) as writer:
-        for g in range(8):
-            ids = range(1000 * g, 1000 * g + 1000)
-            keys = [f"d={g}/part-{i:05d}-{uuid_text(i)}.parquet".encode() for i in ids]
-            columns = {
-                "n": pa.array([i * i % 100_003 for i in ids], pa.int64()),
-                "s": _with_nulls([noise(i, 5).hex()[: i % 10] for i in ids], pa.string(), 7),
-                "f": pa.array([i / 7 for i in ids], pa.float64()),
-                "p": pa.array([f"{i % 10}/{uuid_text(i, 7)}" for i in ids], pa.string()),
-            }
-            writer.write(keys, pa.record_batch(columns), [i % 50 == 0 for i in ids])
-            writer.end_group(f"g{g}")
-        writer.write_rows("rows", np.frombuffer(noise(1, 4096), np.uint8).reshape(-1, 32), 32)
-        writer.put_meta("m", noise(2, 500) * 2)
-    return target.getvalue()
-
-
 MAKERS: dict[str, Callable[[str], bytes]] = {
     maker.__name__: maker
     for maker in (
@@ -249,9 +227,9 @@ def names() -> list[str]:
 
 
 def file_of(name: str) -> bytes:
-    """The bytes of one of `names`, or of large/none, large/zstd."""
+    """The bytes of one of `names`."""
     maker, compression = name.split("/")
-    return large(compression) if maker == "large" else MAKERS[maker](compression)
+    return MAKERS[maker](compression)
 
 
 def files() -> Iterator[tuple[str, bytes]]:

@@ -6,12 +6,19 @@ Functions and parts are pickled on their way, as Spark does; partitions are run 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from skipstone.spark_adapter import clustering, jobs
+from skipstone.engine.open import open_table
+from skipstone.errors import SkipstoneError
+from skipstone.spark_adapter import clustering, deleting, jobs, maintenance
+from skipstone.spark_adapter.options import Request
+from skipstone.spark_adapter.source import SkipstoneReader
+from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -44,10 +51,28 @@ class Frame:
 
 
 def run_here(patch: pytest.MonkeyPatch, tries: int = 1) -> None:
-    """Makes clustering run its jobs here; the session that it is given is not used."""
+    """Make the verbs run their jobs here; the session that they get is not used."""
 
-    def map_parts(spark: object, function: Callable, parts: Iterable, **_: object) -> list:
-        return [cloudpickle.loads(cloudpickle.dumps((function, part)))[0](part) for part in parts]
+    def map_parts(
+        spark: object,
+        function: Callable,
+        parts: Iterable,
+        *,
+        step: str = "parts",
+        progress: Callable | None = None,
+        on_result: Callable | None = None,
+    ) -> list:
+        outcomes = [_outcome(*cloudpickle.loads(cloudpickle.dumps((function, part)))) for part in parts]
+        results = [outcome for outcome in outcomes if not isinstance(outcome, SkipstoneError)]
+        for done, result in enumerate(results, start=1):
+            if on_result is not None:
+                on_result(result)
+            if progress is not None:
+                progress(step, done, len(outcomes))
+        for error in outcomes:
+            if isinstance(error, SkipstoneError):
+                raise error
+        return results
 
     def frame_of_parts(spark: object, parts: Iterable) -> Frame:
         return Frame([[row] for row in real(None, parts)], tries)  # type: ignore[arg-type]
@@ -58,11 +83,29 @@ def run_here(patch: pytest.MonkeyPatch, tries: int = 1) -> None:
 
     real = clustering.frame_of_parts
     patch.setattr(jobs, "frame_of_rows", lambda spark, rows, schema: _one_by_one(rows))
-    patch.setattr(clustering, "map_parts", map_parts)
+    for module in (clustering, deleting, maintenance):
+        patch.setattr(module, "map_parts", map_parts)
+        patch.setattr(module, "slots", lambda spark: 2)
     patch.setattr(clustering, "frame_of_parts", frame_of_parts)
     patch.setattr(clustering, "run_frame", run_frame)
-    patch.setattr(clustering, "slots", lambda spark: 2)
+
+
+def _outcome(function: Callable, part: object) -> object:
+    """Return the result of a part, or an error of ours; any other error ends the job, as in Spark."""
+    try:
+        return function(part)
+    except SkipstoneError as error:
+        return error
 
 
 def _one_by_one(rows: pa.Table) -> list[pa.RecordBatch]:
     return [rows.slice(at, 1).combine_chunks().to_batches()[0] for at in range(rows.num_rows)]
+
+
+def read_here(path: str | os.PathLike, **options: Any) -> pa.Table:
+    """Return what the tasks of a scan read, each in this process: the reader and its partitions are pickled."""
+    with open_table(path) as table:
+        schema = spark_schema(wire_schema(table.schema))
+    reader = SkipstoneReader(Request(os.fspath(path), **options), schema)
+    reader, partitions = cloudpickle.loads(cloudpickle.dumps((reader, reader.partitions())))
+    return pa.Table.from_batches([batch for each in partitions for batch in reader.read(each)])

@@ -1,19 +1,32 @@
-"""A table of another format that changes by chance, and a handle that follows its log, or does not."""
+"""A table of another format that changes by chance, and a handle that follows its log, or does not: each answer is that
+of the format's own library."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from pathlib import Path
 from unittest import mock
 
+import duckdb
 import pyarrow as pa
+import pytest
 import skipstone as ss
+from example_counts import is_thorough
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from log_lakes import multiset
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from library_versions import needs
+from log_lakes import add_of, catalog, delete_rows, multiset, paths_of
 from skipstone.engine.scan import lookup
+
+deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
+pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
+pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install "pyiceberg[sql-sqlite]"')
+from deltalake import DeltaTable, QueryBuilder, write_deltalake  # noqa: E402
 
 SCHEMA = pa.schema([("a", pa.int64()), ("p", pa.string())])
 NUMBERS = st.integers(-3, 6)
@@ -131,3 +144,106 @@ class LogMachine(RuleBasedStateMachine):
 
     def teardown(self):
         shutil.rmtree(self.folder)
+
+
+class DeltaMachine(LogMachine):
+    source = "delta"
+    has_vectors = False  # over which deltalake itself does not write
+
+    def make(self, rows):
+        options = {"delta.enableDeletionVectors": "true"}
+        path = self.folder / "lake"
+        write_deltalake(str(path), rows, partition_by=["p"], configuration=options)
+        return path
+
+    def now(self):
+        return DeltaTable(str(self.path)).version()
+
+    def theirs(self, where, version):
+        their = DeltaTable(str(self.path), version=version)
+        found = QueryBuilder().register("t", their).execute(f"select a, p from t where {where}")
+        return multiset(pa.table(found.read_all()))
+
+    def file_count(self, version):
+        return pa.table(DeltaTable(str(self.path), version=version).get_add_actions()).num_rows
+
+    @rule(rows=TABLES)
+    def append(self, rows):
+        write_deltalake(str(self.path), rows, mode="append")
+
+    @rule(rows=TABLES)
+    def overwrite(self, rows):
+        write_deltalake(str(self.path), rows, mode="overwrite")
+
+    @precondition(lambda self: not self.has_vectors)
+    @rule(number=NUMBERS)
+    def delete(self, number):
+        DeltaTable(str(self.path)).delete(f"a = {number}")
+
+    @precondition(lambda self: not self.has_vectors)
+    @rule()
+    def compact(self):
+        DeltaTable(str(self.path)).optimize.compact()
+
+    @rule()
+    def checkpoint(self):
+        DeltaTable(str(self.path)).create_checkpoint()
+
+    @rule(pick=st.integers(0, 9), rows=st.sets(st.integers(0, 5), min_size=1))
+    def delete_by_vector(self, pick, rows):
+        adds = [add_of(self.path, path) for path in paths_of(self.path)]
+        adds = [add for add in adds if "deletionVector" not in add]
+        adds.sort(key=lambda add: (repr(add["partitionValues"]), add["stats"]))  # names are given by chance
+        if adds:
+            add = adds[pick % len(adds)]
+            count = json.loads(add["stats"])["numRecords"]
+            delete_rows(self.path, add["path"], sorted({row % count for row in rows}))
+            self.has_vectors = True
+
+
+TestDelta = needs("deltalake", 1, 4, what="writing to a table with deletion vectors")(DeltaMachine.TestCase)
+TestDelta.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=15, deadline=None)
+
+
+class IcebergMachine(LogMachine):
+    source = "iceberg"
+
+    def make(self, rows):
+        self.their = catalog(self.folder).create_table("lake.t", SCHEMA)
+        with self.their.update_spec() as update:
+            update.add_identity("p")
+        self.their.append(rows)
+        return self.folder / "lake" / "t"
+
+    def now(self):
+        return self.their.current_snapshot().snapshot_id
+
+    def theirs(self, where, version):
+        rows = duckdb.from_arrow(self.their.scan(snapshot_id=version).to_arrow())
+        return multiset(rows.filter(where).select("a", "p").to_arrow_table())
+
+    def file_count(self, version):
+        return len(list(self.their.scan(snapshot_id=version).plan_files()))
+
+    @rule(rows=TABLES)
+    def append(self, rows):
+        self.their.append(rows)
+
+    @rule(rows=TABLES)
+    def overwrite(self, rows):
+        self.their.overwrite(rows)
+
+    @rule(number=NUMBERS)
+    def delete(self, number):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.their.delete(f"a = {number}")
+
+    @rule()
+    def merge_manifests(self):
+        with self.their.transaction() as change:
+            change.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+
+
+TestIceberg = IcebergMachine.TestCase
+TestIceberg.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=12, deadline=None)
