@@ -29,7 +29,8 @@ CASES = [  # the key, and by which indexes
     (["k", "s"], ("half",)),
 ]
 if is_thorough():
-    CASES += [
+    CASES += [(["k"], ("none", "half")), (["d"], ("part",)), (["k", "s"], ("whole",)), (["k", "t", "f"], ("part",))]
+    CASES += [(["x.y"], ("none",)), (["p", "k"], ("part",))]
         (["x.y"], ("none",)),
         (["p", "k"], ("part",)),
         (["k"], ("none", "half")),
