@@ -31,13 +31,6 @@ CASES = [  # the key, and by which indexes
 if is_thorough():
     CASES += [(["k"], ("none", "half")), (["d"], ("part",)), (["k", "s"], ("whole",)), (["k", "t", "f"], ("part",))]
     CASES += [(["x.y"], ("none",)), (["p", "k"], ("part",))]
-        (["x.y"], ("none",)),
-        (["p", "k"], ("part",)),
-        (["k"], ("none", "half")),
-        (["d"], ("part",)),
-        (["k", "s"], ("whole",)),
-        (["k", "t", "f"], ("part",)),
-    ]
 
 
 def _drawn(draw: np.random.Generator, count: int, first: int) -> pa.Table:
