@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,82 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import only_in_test_all
 
 SCHEMA = pa.schema([("p", pa.int32()), ("writer", pa.int64()), ("n", pa.int64())])
 WRITERS, COMMITS, ROWS = 4, 10, 3
-
-
-def _write(root: str, writer: int, commits: int) -> None:
-    table = ss.open(root)
-    for number in range(commits):
-        with table.transaction() as tx:
-            rows = {"p": pa.array([number % 2] * ROWS, pa.int32()), "writer": [writer] * ROWS, "n": [number] * ROWS}
-            tx.write(pa.table(rows))
-
-
-def _check(root: Path, writers: int, commits: int) -> None:
-    table = ss.open(root)
-    rows = table.scan().to_table()
-    found = Counter(zip(rows.column("writer").to_pylist(), rows.column("n").to_pylist(), strict=True))
-    assert found == {(w, n): ROWS for w in range(writers) for n in range(commits)}
-    files = table.files()
-    assert files.num_rows == len(set(files.column("path").to_pylist())) == writers * commits
-    ids = files.column("file_id").to_pylist()
-    assert len(set(ids)) == len({i & 0xFFFFFFFF for i in ids}) == writers * commits
-    history = table.history().to_pylist()
-    assert [h["version"] for h in history] == list(range(1, table.version + 1))
-    assert sum(h["files_added"] for h in history) == writers * commits
-    transactions = [ss.open(root, version=v).handle.instant.transaction for v in range(1, table.version + 1)]
-    assert len(set(transactions)) == len(transactions)
-    partitions = table.partitions()
-    assert pc.sum(partitions.column("row_count")).as_py() == rows.num_rows == table.handle.instant.totals["rows"]
-    assert table.verify(deep=True) == []
-    for writer in range(writers):
-        assert table.scan(f"writer = {writer} AND n = 3").count() == ROWS
-    assert not list((root / ".skipstone/pending").glob("*"))
-    named = {r.path for r in table.handle.instant.manifest}
-    assert len(named) <= 8  # look-ups stay bounded to a few runs
-
-
-@only_in_test_all  # by default two do, which take out files too: test_concurrent_writers.py
-def test_four_processes_commit_ten_times_each(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
-    table.create_index("n", kind="bloom")
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=_write, args=(str(tmp_path), w, COMMITS)) for w in range(WRITERS)]
-    try:
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join(60)
-        assert [writer.exitcode for writer in writers] == [0] * WRITERS
-    finally:
-        for writer in writers:
-            if writer.is_alive():
-                writer.kill()
-    _check(tmp_path, WRITERS, COMMITS)
-    assert ss.open(tmp_path).version == 2 + WRITERS * COMMITS
-    assert ss.open(tmp_path).indexes().to_pylist()[-1]["files_covered"] == WRITERS * COMMITS
-
-
-def test_threads_commit_through_handles_of_their_own(tmp_path: Path) -> None:
-    ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
-    failures: list[BaseException] = []
-
-    def work(writer: int) -> None:
-        try:
-            _write(str(tmp_path), writer, 5)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(w,)) for w in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    _check(tmp_path, 3, 5)
 
 
 def test_threads_read_whole_versions_while_another_commits(tmp_path: Path) -> None:
@@ -208,20 +134,3 @@ def _task(spec: bytes, number: int) -> list:
             pa.table({"p": pa.array([v % 2 for v in values], pa.int32()), "writer": [number] * 10, "n": list(values)})
         )
     return pickle.loads(pickle.dumps(task.result))
-
-
-def test_many_commits_keep_the_runs_few(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
-    longest = 0
-    for number in range(40):
-        with table.transaction() as tx:
-            tx.write(pa.table({"p": pa.array([number % 3], pa.int32()), "writer": [0], "n": [number]}))
-            if number % 4 == 3:
-                tx.remove(table.files().column("path").to_pylist()[:2])
-        longest = max(longest, len(table.handle.instant.manifest), len(table.handle.instant.indexes[0].runs))
-    assert longest <= 7
-    live = table.scan().to_table().column("n").to_pylist()
-    assert len(live) == len(set(live)) == 20
-    for number in range(40):
-        assert table.scan(f"n = {number}").count() == live.count(number)
-    assert ss.open(tmp_path, version=21).scan().count() == 10

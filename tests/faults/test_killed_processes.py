@@ -29,7 +29,7 @@ def _kill(count: int, *options: str) -> dict:
 
 
 def test_processes_killed_on_a_local_disk_lose_nothing_that_they_acknowledged() -> None:
-    kinds = [] if is_thorough() else ["--kinds", "written,synced,delta"]
+    kinds = [] if is_thorough() else ["--kinds", "local,delta"]
     figures = _kill(examples(3, 350), *kinds)
     assert figures["kills"] == examples(3, 350)
     assert figures["comparisons"] > 10 * figures["kills"]
@@ -46,7 +46,7 @@ def test_what_a_killed_process_left_would_be_found() -> None:
     """The check itself: one who acknowledges what it did not do, and one who leaves a file, are found out."""
     for lie, wanted in (("acknowledged", "are missing"), ("left", "nothing names it")):
         run = subprocess.run(
-            [sys.executable, PROGRAM, "1", "--lie", lie, "--kinds", "written"],
+            [sys.executable, PROGRAM, "1", "--lie", lie, "--kinds", "local"],
             capture_output=True,
             text=True,
             check=False,

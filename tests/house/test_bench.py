@@ -9,7 +9,6 @@ import platform
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from example_counts import only_in_test_all
 
@@ -149,41 +147,6 @@ def _document(bench: Any, folder: Path) -> dict[str, Any]:
     return json.loads((folder / f"{bench.name}.json").read_text(encoding="utf-8"))
 
 
-def test_random_uuids_are_version_4_and_repeatable(data: ModuleType) -> None:
-    ids = data.random_uuids(500, np.random.default_rng(7)).to_pylist()
-    assert all(str(uuid.UUID(one)) == one and uuid.UUID(one).version == 4 for one in ids)
-    assert len(set(ids)) == 500
-    assert ids == data.random_uuids(500, np.random.default_rng(7)).to_pylist()
-    assert data.random_uuids(0, np.random.default_rng(7)).to_pylist() == []
-
-
-def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
-    if not Path(sys.executable).with_name("tpchgen-cli").exists():
-        pytest.skip('tpchgen-cli is not installed: pip install -e ".[bench]"')
-    lake = data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path)
-    paths = sorted(lake.iterdir())
-    assert [path.name for path in paths] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
-    footers = [pq.read_metadata(path) for path in paths]
-    assert [footer.num_row_groups for footer in footers] == [2, 2, 2]
-    assert sum(footer.num_rows for footer in footers) == 60_175  # TPC-H's own count at this scale
-    orders = pq.read_table(lake, columns=["l_orderkey"]).column(0).to_numpy()
-    assert (np.diff(orders) >= 0).all()
-    with_filter = {
-        footer.row_group(group).column(column).path_in_schema
-        for footer in footers
-        for group in range(2)
-        for column in range(footer.num_columns)
-        if footer.row_group(group).column(column).bloom_filter_offset is not None
-    }
-    assert with_filter == {"event_id"}
-    picked = data.sample(lake, "event_id", 4, seed=1)
-    assert set(picked) <= set(pq.read_table(lake, columns=["event_id"]).column(0).to_pylist())
-    written = [path.stat().st_mtime_ns for path in paths]
-    assert data.lineitem(sf=0.01, files=3, row_groups=2, blooms=["event_id"], cache=tmp_path) == lake
-    assert [path.stat().st_mtime_ns for path in paths] == written
-    assert list(tmp_path.iterdir()) == [lake]
-
-
 _PEERS = {"planning": ["polars", "deltalake"], "listing": ["deltalake"]}
 _PEERS |= {"sorted_file": ["lmdb"]}
 
@@ -223,17 +186,6 @@ def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
     result = _run_small("sorted_file", "b.Shape('E', 600, 3), 1, folder", tmp_path)
     assert {one["contender"] for one in result["cases"]} == {"skipstone", "LMDB", "Parquet"}
     assert len([one for one in result["cases"] if one["kind"] == "us"]) == 4
-
-
-def test_rows_that_were_timed_stay_and_let_go(harness: ModuleType, tmp_path: Path) -> None:
-    calls = []
-    bench = harness.Bench("twice", "Twice", "make bench", results=tmp_path)
-    bench.case("first", "us", lambda _: calls.append("first") or 1, setup=lambda: 1, kind="us")
-    bench.run(2)
-    bench.case("second", "us", lambda _: calls.append("second") or 1, setup=lambda: 1, kind="us")
-    bench.run(1)
-    assert calls == ["first"] * 3 + ["second"] * 2
-    assert [len(one["samples_s"]) for one in bench.figures()] == [2, 1]
 
 
 def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import skipstone as ss
 from faults import flipped
 from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats
-from stats_lakes import ROWS, check_answers, file_columns, index_names, index_told, runs_of, stats_lake, stored_files
+from stats_lakes import check_answers, file_columns, index_names, index_told, runs_of, stats_lake, stored_files
 
 # -- what is gained, and what it costs --------------------------------------------------------------------------------
 
@@ -37,20 +37,6 @@ def test_statistics_added_later_prune_files_and_row_groups(tmp_path: Path) -> No
         assert kept_paths(table, where) == kept_paths(whole, where), where
 
 
-def test_what_is_committed_later_is_in_every_index(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path)
-    table.create_index(["s", "y"], kind="stats")
-    (written,) = commit_rows(table, file_columns(50))
-    make_file(tmp_path, "late.parquet", file_columns(60), row_group_size=ROWS // 2)
-    table.sync()
-    for fresh in (table, ss.open(tmp_path)):
-        assert kept_paths(fresh, "y = 500") == kept_paths(fresh, "s = '00500'") == kept_paths(fresh, "x = 500")
-        assert kept_paths(fresh, "y = 500") == [written]
-        assert kept_paths(fresh, "y = 397 AND s = '00397'") == ["late.parquet"]
-        assert fresh.scan("y = 397").row_groups().to_pylist() == [{"path": "late.parquet", "row_group": 0}]
-    assert [row["files_covered"] for row in table.indexes().to_pylist()] == [6, 6]
-
-
 def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_path: Path) -> None:
     schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "c")])
     table = ss.create(tmp_path, schema=schema, columns=["a"])
@@ -71,22 +57,6 @@ def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_pa
     runs = runs_of(table, "a")
     table.drop_index("b", kind="stats")
     assert runs_of(table, "a") == runs
-
-
-def test_a_table_without_any_statistics_may_be_given_some(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path, columns=[])
-    assert index_names(table) == [] and kept_paths(table, "x = 0") == live_paths(table)
-    table.create_index(["x", "y"], kind="stats")
-    assert index_names(table) == [("stats(x, y)", ["x", "y"])]
-    assert kept_paths(table, "x = 0") == kept_paths(table, "y = 1000") == ["0.parquet"]
-
-
-def test_an_empty_table_is_indexed_before_its_first_file(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]), columns=["a"])
-    table.create_index("b", kind="stats")
-    commit_rows(table, {"a": [1], "b": [2]})
-    assert kept_paths(table, "b = 1") == [] and table.scan("b = 2").count() == 1
-    assert index_told(table, "b")["files_covered"] == 1
 
 
 # -- dropped, made again, seen in other versions ----------------------------------------------------------------------
@@ -114,35 +84,6 @@ def test_one_column_of_the_first_statistics_is_dropped_and_made_again(tmp_path: 
     table.create_index(["s", "x"], kind="stats")
     assert kept_paths(table, "x = 905") == kept_paths(table, "s = '00097'") == [last]
     check_answers(ss.open(tmp_path), tmp_path)
-
-
-def test_an_added_index_loses_a_column_and_then_itself(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path)
-    table.create_index(["y", "s"], kind="stats")
-    first = table.handle.instant.index_of("stats", table.handle.instant.columns["y"])
-    table.drop_index("s", kind="stats")
-    assert kept_paths(table, "s = '00978'") == live_paths(table) and kept_paths(table, "y = 978") == ["2.parquet"]
-    table.drop_index("y", kind="stats")
-    assert index_names(table) == [("stats", ["x"])]
-    commit_rows(table, file_columns(70))
-    table.create_index("y", kind="stats")
-    again = table.handle.instant.index_of("stats", table.handle.instant.columns["y"])
-    assert again.id > first.id and not set(again.runs) & set(first.runs)
-    assert len(kept_paths(table, "y = 299")) == 1 and index_told(table, "y")["files_covered"] == 5
-    check_answers(table, tmp_path)
-
-
-def test_a_version_is_asked_by_the_indexes_that_it_had(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path)
-    table.create_index("y", kind="stats")  # 2
-    commit_rows(table, file_columns(70))  # 3
-    table.drop_index("y", kind="stats")  # 4
-    kept = {version: len(kept_paths(ss.open(tmp_path, version=version), "y = 978")) for version in (1, 2, 3, 4)}
-    assert kept == {1: 4, 2: 1, 3: 1, 4: 5}
-    names = {version: len(index_names(ss.open(tmp_path, version=version))) for version in (1, 2, 3, 4)}
-    assert names == {1: 1, 2: 2, 3: 2, 4: 1}
-    for version in (1, 2, 3, 4):
-        check_answers(ss.open(tmp_path, version=version), tmp_path)
 
 
 def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> None:

@@ -142,12 +142,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_expressions_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_expressions_that_are_refused(tmp_path: Path) -> None:
     table = lake(tmp_path, rows_of())
-    with pytest.raises((ss.SchemaError, ss.PredicateError), match=message):
-        table.create_index(text, kind="bloom")
-    assert table.version == 1
+    for text, message in REFUSED:
+        with pytest.raises((ss.SchemaError, ss.PredicateError), match=message):
+            table.create_index(text, kind="bloom")
+        assert table.version == 1, text
 
 
 def test_a_column_of_that_name_wins(tmp_path: Path) -> None:
@@ -347,10 +347,10 @@ GOLDEN = [  # (expression over the columns, value): in every version of DuckDB
 ]
 
 
-@pytest.mark.parametrize(("text", "value"), GOLDEN)
-def test_pinned_functions_have_the_values_of_the_table(text: str, value: Any) -> None:
+def test_pinned_functions_have_the_values_of_the_table() -> None:
     with duckdb.connect() as connection:
-        assert connection.execute(f"SELECT {text}").fetchone() == (value,)
+        for text, value in GOLDEN:
+            assert connection.execute(f"SELECT {text}").fetchone() == (value,), text
 
 
 def test_the_table_has_every_pinned_function() -> None:

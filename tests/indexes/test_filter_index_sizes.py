@@ -189,20 +189,6 @@ def test_one_task_of_a_thousand_times_the_keys_does_not_inflate_the_others(tmp_p
         assert table.scan(col("k") == int(_keys(seed, count)[7])).files().num_rows in (1, 2, 3)
 
 
-@pytest.mark.parametrize("fpp", [None, 0.01])
-def test_merging_runs_does_not_stretch_filters(tmp_path: Path, fpp: float | None) -> None:
-    """Small and larger commits in turn: merged again and again, small filters stay small."""
-    table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64())]))
-    table.create_index("k", kind="bloom", fpp=fpp)
-    counts = [100 if commit % 4 else 6_000 for commit in range(24)]
-    for commit, count in enumerate(counts):
-        with table.transaction() as tx:
-            tx.write(pa.table({"k": _keys(commit, count)}))
-    own = sum(36 * solve_blocks(count, fpp or 0.001) for count in counts)
-    assert _size_bytes(table) <= 9 / 8 * 9 / 8 * own + 24 * 1024
-    assert all(table.scan(col("k") == int(_keys(c, n)[3])).count() == 1 for c, n in enumerate(counts))
-
-
 def test_a_build_tells_how_many_bytes_of_files_are_done(tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(pa.table({"k": _keys(number, 10 + number)}), tmp_path / f"{number}.parquet")

@@ -271,23 +271,6 @@ def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monk
     assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(count))
 
 
-@pytest.mark.filterwarnings("ignore:an index run is damaged")
-def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:
-    paths, runs = _paths(), ()
-    for step in range(60):
-        runs = (*runs, _written(storage, f"run-{step}", [(step, _hashes(step, 3_000))]))
-        runs = _appended(storage, runs, lambda: next(paths))
-        if step == 12:
-            path = Path(storage.root) / runs[-1].path
-            path.write_bytes(path.read_bytes()[:-1])
-        if step == 30:
-            path = Path(storage.root) / runs[-1].path
-            data = bytearray(path.read_bytes())
-            data[100] ^= 1  # a row of a group
-            path.write_bytes(data)
-    assert len(runs) <= 3 * 4
-
-
 def test_joining_takes_little_memory_whatever_the_size(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = _hashes(1, 90_000)
     runs = [_written(storage, f"run-{i}", [(10 * i + j, hashes) for j in range(10)]) for i in range(6)]
@@ -409,42 +392,6 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
         assert table.optimize() == version
 
 
-def test_optimize_lets_go_of_files_that_went_and_old_versions_still_read(tmp_path: Path) -> None:
-    with without_flushes():
-        table = _empty(tmp_path)
-        for commit in range(12):
-            _commit(table, commit)
-        full = table.version
-        paths = table.files().sort_by("file_id")["path"].to_pylist()
-        with table.transaction() as tx:
-            tx.remove(paths[:9])
-        before = sum(run.entries for run in _runs(table))
-        table.optimize()
-        assert sum(run.entries for run in _runs(table)) == 2 * 3 < before  # a file and its task
-        version = table.version
-        assert table.optimize() == version
-        assert [table.scan(_key(commit)).count() for commit in range(12)] == [0] * 9 + [1] * 3
-        with ss.open(tmp_path, version=full) as then:
-            assert [then.scan(_key(commit)).count() for commit in range(12)] == [1] * 12
-        table.restore(full)  # the files come back, with the filters of then
-        assert [table.scan(_key(commit)).count() for commit in range(12)] == [1] * 12
-        table.optimize()
-        assert [table.scan(_key(commit)).files().num_rows for commit in range(12)] == [1] * 12
-        assert table.verify(deep=True) == []
-
-
-def test_an_empty_table_keeps_no_run(tmp_path: Path) -> None:
-    with without_flushes():
-        table = _empty(tmp_path)
-        _commit(table, 0)
-        with table.transaction() as tx:
-            tx.remove(table.files()["path"].to_pylist())
-        table.optimize()
-        assert _runs(table) == ()
-        _commit(table, 1)
-        assert table.scan(_key(1)).count() == 1 and table.scan(_key(0)).count() == 0
-
-
 def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
     with without_flushes():
         table = _empty(tmp_path)
@@ -471,16 +418,6 @@ def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
 # -- kept in memory ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def budget() -> Iterator[Callable[[int], None]]:
-    """Sets the budget of the process's cache, which is empty at first, for the length of a test."""
-    before = ss.cache_info().budget_bytes
-    ss.set_cache_budget(0)
-    ss.set_cache_budget(before)
-    yield ss.set_cache_budget
-    ss.set_cache_budget(before)
-
-
 def _used(table: ss.Table) -> int:
     return ss.cache_info().by_root.get(table.handle.index_storage.uri, 0)
 
@@ -504,53 +441,6 @@ def test_with_a_cache_a_value_costs_no_request(tmp_path: Path) -> None:
             assert _filter_step(other, _key(0))[1] == 0  # its files are looked at
         kept.handle.forget()
         assert _used(kept) == 0
-
-
-def test_a_cache_never_passes_its_budget_and_answers_all_the_same(tmp_path: Path, budget: Callable) -> None:
-    with without_flushes():
-        tables = _empty(tmp_path)
-        for commit in range(13):
-            _commit(tables, commit)
-    assert len(_runs(tables)) > 1
-    for size_bytes in (0, 1, 300, 1_000, 3_000, 30_000, 1 << 20):
-        budget(size_bytes)
-        with ss.open(tmp_path, cache="coarse") as table:
-            for commit in [*range(13), 3, 3]:
-                assert table.scan(_key(commit)).files().num_rows == 1
-                assert ss.cache_info().used_bytes <= size_bytes
-    assert _used(table) > 1_000
-
-
-def test_groups_that_nobody_asks_any_more_make_room(tmp_path: Path, budget: Callable) -> None:
-    with without_flushes():
-        table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64()), ("j", pa.int64())]))
-        table.create_index(["k", "j"], kind="bloom", fpp=0.0001)
-        with table.transaction() as tx:
-            tx.write(pa.table({"k": _keys(0), "j": _keys(1)}))
-    table.handle.forget()
-    asked = (("k", 0), ("j", 1), ("k", 0))
-    with ss.open(tmp_path) as plain, ss.open(tmp_path, cache="coarse") as kept:
-        for name, commit in asked:
-            _filter_step(plain, col(name) == int(_keys(commit)[0]))
-        rest = ss.cache_info().used_bytes
-        _filter_step(kept, col("k") == int(_keys(0)[0]))
-        group = ss.cache_info().used_bytes - rest
-        budget(rest + group)  # room for one of the two groups
-        for name, commit in asked:
-            costs = [_filter_step(kept, col(name) == int(_keys(commit)[i]))[0] for i in range(20)]
-            assert costs[-1] == 0 and ss.cache_info().used_bytes <= rest + group
-
-
-def test_a_dropped_index_answers_nothing(tmp_path: Path) -> None:
-    with without_flushes():
-        _commit(_empty(tmp_path), 0)
-        with ss.open(tmp_path, cache="coarse") as table:
-            assert table.scan(_key(0)).files().num_rows == 1
-            table.drop_index("k", kind="bloom")
-            assert table.scan(col("k") == -7).files().num_rows == 0  # by bounds
-            table.create_index("k", kind="bloom", fpp=0.0001)
-            _commit(table, 1)
-            assert [table.scan(_key(commit)).files().num_rows for commit in (0, 1)] == [1, 1]
 
 
 @pytest.mark.parametrize("odd", ["all", True])

@@ -85,7 +85,7 @@ SAME = [
 ]
 
 
-@pytest.mark.some_cases(30)
+@pytest.mark.some_cases(14)
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64())], ids=str)
 @pytest.mark.parametrize("index", KINDS)
 @pytest.mark.parametrize(("where", "prunes"), SAME)
@@ -175,6 +175,7 @@ def test_text_that_equals_a_number_is_not_pruned(tmp_path: Path) -> None:
         assert table.scan("'8' = ANY(tags)").files().num_rows == 1
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("index", KINDS)
 def test_an_index_through_the_life_of_a_table(tmp_path: Path, index: str) -> None:
     kind = pa.list_(pa.int32())

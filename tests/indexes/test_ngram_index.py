@@ -98,6 +98,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_block_rows", lambda value_bytes: 8)
 
 
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("ignore_case", [False, True])
 @pytest.mark.parametrize("row_group_rows", [50, 1000])
 def test_scans_return_what_duckdb_returns(
@@ -196,70 +197,6 @@ def test_definitions_are_checked(tmp_path: Path) -> None:
         table.create_index("s", kind="ngram", ignore_case=True)
     table.drop_index("s", kind="ngram")
     table.create_index("s", kind="ngram", ignore_case=True)
-
-
-@pytest.mark.parametrize("maintain", ["commit", "refresh"])
-def test_a_life_of_changes(tmp_path: Path, maintain: str, small_blocks: None) -> None:
-    """Written, added, removed, merged, altered, restored: each version returns what DuckDB returns."""
-    table = ss.create(tmp_path, schema=SCHEMA)
-    table.create_index("s", kind="ngram", ignore_case=True, maintain=maintain)
-    live: dict[str, pa.Table] = {}
-
-    def check() -> None:
-        _check(table, pa.concat_tables([*live.values(), SCHEMA.empty_table()]), few_of(WHERES, 5))
-
-    for number in range(5):
-        rows = _rows(60, number, 60 * number)
-        before = set(table.files().column("path").to_pylist())
-        with table.transaction() as tx:
-            tx.write(rows)
-        (path,) = set(table.files().column("path").to_pylist()) - before
-        live[path] = rows
-    check()
-    covered = table.indexes().filter(pc.field("kind") == "ngram").column("files_covered")[0].as_py()
-    assert covered == (5 if maintain == "commit" else 0)
-    added = _rows(60, 9, 1000)
-    pq.write_table(added, tmp_path / "added.parquet")
-    table.sync()
-    live["added.parquet"] = added
-    check()
-    table.refresh_index("s", kind="ngram")
-    assert table.indexes().filter(pc.field("kind") == "ngram").column("files_covered")[0].as_py() == 6
-    check()
-    version = table.version
-    with table.transaction() as tx:
-        tx.remove(["added.parquet"])
-    removed = live.pop("added.parquet")
-    check()
-    table.optimize()
-    assert len(_index(table).runs) == 1
-    check()
-    table.restore(version)
-    live["added.parquet"] = removed
-    check()
-    table.optimize()
-    check()
-    table.alter(rename={"s": "text"}, add={"more": pa.string()})
-    rows = pa.concat_tables(live.values())
-    where = "text LIKE '%user-4711%'"
-    assert _found(table, where) == _expected(rows.rename_columns(["n", "text"]), where)
-    assert any(step.name == "n-grams" for step in table.scan(where).steps)
-    table.alter(drop=["text"])
-    assert "ngram" not in table.indexes().column("kind").to_pylist()
-
-
-def test_entries_of_removed_files_disappear(tmp_path: Path) -> None:
-    for number in range(3):
-        pq.write_table(_rows(50, number, 50 * number), tmp_path / f"{number}.parquet")
-    table = ss.create(tmp_path)
-    table.create_index("s", kind="ngram")
-    with table.transaction() as tx:
-        tx.remove(["1.parquet"])
-    table.optimize()
-    live = set(table.files().column("file_id").to_pylist())
-    keys = [table.handle.readers.reader(run).scan_table().column("key") for run in _index(table).runs]
-    assert {i for each in keys for i in format.ids_of_keys(each.combine_chunks()).tolist()} == live
-    _check(table, pa.concat_tables([_rows(50, number, 50 * number) for number in (0, 2)]), WHERES)
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from pathlib import Path
 
@@ -233,38 +232,6 @@ def test_no_aggregate_of_a_damaged_index_is_believed(tmp_path: Path) -> None:
         assert _left(ss.open(tmp_path), "a = 500") == 3
     with pytest.raises(ss.SkipstoneError, match="no such file"):
         kept_paths(ss.open(tmp_path, strict=True), "a = 500")
-
-
-@pytest.mark.filterwarnings("ignore:an index run is damaged")
-@pytest.mark.some_cases(2)
-@pytest.mark.parametrize("harm", ["gone", "cut"])
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_table_whose_statistics_are_damaged_takes_commits(tmp_path: Path, harm: str, which: int) -> None:
-    table = _told_table(tmp_path)
-    add_told(
-        table, *(told_file(f"p={p}/{n}", **told_stats(a=(10 * p, 10 * p + 1, 0))) for p in (1, 2, 3) for n in range(9))
-    )
-    add_told(table, told_file("p=1/wide", **told_stats(a=(0, 500, 0))))
-    path = Path(table.handle.index_storage.root) / table.handle.instant.indexes[0].runs[which].path
-    data = path.read_bytes()
-    table.handle.forget()
-    path.write_bytes(data[: len(data) // 2])
-    if harm == "gone":
-        path.unlink()
-    other = ss.open(tmp_path)
-    for number in range(12):
-        with pytest.warns(UserWarning, match="left out") if number == 0 and which == 1 else contextlib.nullcontext():
-            add_told(other, told_file(f"p=1/late{number}", **told_stats(a=(600 + number, 600 + number, 0))))
-        with other.transaction() as tx:
-            tx.remove([f"p=2/{number}" if number < 9 else f"p=1/{number - 9}"])
-        for fresh in (other, ss.open(tmp_path)):
-            assert {f"p=1/late{number}", "p=1/wide"} <= set(kept_paths(fresh, f"a = {600 + number} OR a = 500"))
-            assert f"p=1/late{number}" not in kept_paths(fresh, "a = 30")
-            assert "p=3/0" in kept_paths(fresh, "a = 30")
-    path.write_bytes(data)
-    for version in (3, other.version):
-        mended = ss.open(tmp_path, version=version)
-        assert kept_paths(mended, "a = 500") == ["p=1/wide"] and len(kept_paths(mended, "a = 30")) == 10
 
 
 @pytest.mark.parametrize("plain", [{"k": [1, 2]}, {"x": pa.array([1, 2], pa.int32())}], ids=["lacks x", "x of ints"])

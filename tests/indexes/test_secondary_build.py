@@ -73,23 +73,6 @@ def test_each_file_speaks_by_its_own_schema(tmp_path: Path) -> None:
     assert [r for _, _, r in both] == [3] * 3
 
 
-def test_renamed_columns_and_defaults(tmp_path: Path) -> None:
-    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    table = ss.create(tmp_path, schema=schema)
-    with table.transaction() as tx:
-        tx.write(pa.table({"a": [1, 2], "b": ["x", "y"]}, schema=schema))
-    table.alter(rename={"a": "z"})
-    table.alter(add=pa.schema([("a", pa.int64())]))
-    with table.transaction() as tx:
-        tx.write(pa.table({"z": [1], "b": ["x"], "a": [2]}))
-    for name, expected in (("z", [0, 0]), ("a", [])):
-        reader, _ = _build(table, [name])
-        rows = [r for _, _, r in _found(table, reader, Values(pa.array([1])))]
-        assert rows == expected
-    reader, _ = _build(table, ["a"])
-    assert len(_found(table, reader, Values(pa.nulls(1, pa.int64())))) == 2
-
-
 def test_what_cannot_be_read_is_a_hole(tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / f"f{number}.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import operator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from lake_strategies import live_paths
-from skipstone import col
 
 ROWS = 400
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
@@ -250,53 +248,6 @@ def test_two_indexes_with_different_gaps_together_know_the_rows(table: ss.Table)
         assert counted == _check(table, text, where).to_table().num_rows
 
 
-def test_failed_inflight_partial_and_updated_segments(table: ss.Table, tmp_path: Path) -> None:
-    """None of them disables the index: what it covers it answers, and only what it lacks is read besides."""
-    root = Path(table.location)
-    table.create_index("a", kind="secondary")
-    with pytest.raises(ZeroDivisionError), table.transaction() as tx:  # failed
-        tx.write(_rows(60))
-        raise ZeroDivisionError
-    inflight = ss.open(root).transaction()
-    inflight.__enter__()
-    inflight.write(_rows(61))
-    with table.transaction() as tx:  # in part: what is written is covered, what is added is not
-        tx.write(_rows(62))
-        tx.add_files([_file(root, "part.parquet", 63)])
-    with table.transaction() as tx:  # an update: a file is written anew
-        tx.remove(["2.parquet"])
-        tx.write(_rows(64))
-    a = _some(table, "a")
-    plan = _check(table, f"a = {a}", lambda r: r["a"] == a)
-    assert set(plan.files().column("path").to_pylist()) - {"part.parquet"} == _holding(table, lambda r: r["a"] == a) - {
-        "part.parquet"
-    }
-    assert next(step for step in plan.steps if step.name == "positions").uncovered == 1
-    inflight.__exit__(None, None, None)  # and now it is there
-    table.refresh()
-    _check(table, f"a = {a}", lambda r: r["a"] == a)
-    table.optimize()
-    plan = _check(table, f"a = {a}", lambda r: r["a"] == a)
-    assert set(plan.files().column("path").to_pylist()) == _holding(table, lambda r: r["a"] == a)
-    assert table.verify(deep=True) == []
-
-
-def test_time_travel_uses_the_index_of_that_version(table: ss.Table) -> None:
-    first = table.version
-    table.create_index("a", kind="secondary")
-    second = table.version
-    with table.transaction() as tx:
-        tx.remove(live_paths(table)[:3])
-        tx.write(_rows(70))
-    table.optimize()
-    table.drop_index("a", kind="secondary")
-    a = 17
-    for version, is_there in ((first, False), (second, True), (table.version - 1, True), (table.version, False)):
-        opened = ss.open(table.location, version=version)
-        plan = _check(opened, f"a = {a}", lambda r: r["a"] == a)
-        assert bool(_asked(plan)) == is_there, version
-
-
 def test_a_column_of_another_type_takes_the_index_out_of_use_until_it_is_refreshed(tmp_path: Path) -> None:
     numbers = pa.array([1, 2, 3], pa.int32())
     pq.write_table(pa.table({"a": numbers, "b": numbers, "u": list("xyz")}), tmp_path / "0.parquet")
@@ -313,21 +264,6 @@ def test_a_column_of_another_type_takes_the_index_out_of_use_until_it_is_refresh
     plan = table.scan("a = 2")
     assert _asked(plan) == ["secondary(a)"] and plan.to_table().num_rows == 2
     assert table.scan("a = 2.5").count() == 1
-
-
-def test_clean_leaves_what_the_index_needs(table: ss.Table) -> None:
-    table.create_index("a", kind="secondary")
-    for seed in range(80, 88):
-        with table.transaction() as tx:
-            tx.write(_rows(seed, 50))
-    table.optimize()
-    table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    assert table.verify(deep=True) == []
-    folder = Path(table.handle.index_storage.root, "tasks")
-    assert not [p.name for p in folder.rglob("*.sbf") if "keys" in p.name], "what tasks carried is taken over"
-    a = _some(table, "a")
-    opened = ss.open(table.location)
-    assert opened.scan(col("a") == a).count() == len(opened.scan(col("a") == a).to_table())
 
 
 def test_very_many_rows_are_counted_file_by_file(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:

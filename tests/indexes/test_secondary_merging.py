@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.base.ordered_keys import OrderedCode
-from skipstone.engine.indexes.entry_sorting import add_part
-from skipstone.engine.indexes.kind import CommitContext
-from skipstone.engine.indexes.secondary.format import PLAIN, run_format
+from skipstone.engine.indexes.secondary.format import run_format
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
-from skipstone.engine.indexes.secondary.sort import KeyPartSpec, ValueSorter, encoding_of
-from skipstone.engine.indexes.task_result import AddedFiles, temporary_paths
-from skipstone.engine.state import IndexState, Run
+from skipstone.engine.indexes.secondary.sort import ValueSorter
+from skipstone.engine.state import Run
 from skipstone.engine.state.lsm import append, compact, write_runs
 from skipstone.engine.state.merge_policy import LEVELS_MAX
 from skipstone.engine.state.run_format import EntryBatch, files_of
 from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
-from skipstone.engine.tasks.spec import TaskSpec
-from skipstone.engine.tasks.writer import TaskWriter
 from skipstone.hfile_like import SortedFileReader
 from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
 
@@ -133,22 +125,6 @@ def test_a_join_finds_what_look_ups_find(data: st.DataObject, tmp_path_factory: 
     assert [at for at, *_ in joined] == sorted(at for at, *_ in joined)
 
 
-def test_a_join_by_the_first_columns_finds_every_row(tmp_path: Path) -> None:
-    rows = [(f"{'x' * (i % 7)}{i % 50}", i) for i in range(3000)]
-    with ValueSorter(OrderedCode([pa.string(), pa.int64()])) as sorter:
-        sorter.add(1, 0, 0, [pa.array([row[i] for row in rows]) for i in range(2)])
-        runs = write_runs(open_storage(tmp_path), lambda i: f"{i}", sorter.sorted(), (1, 1), run_format())
-    found = SecondaryReader(RunReaders(open_storage(tmp_path)), runs, [pa.string(), pa.int64()])
-    wanted = sorted({row[0] for row in rows})[::2]
-    keys = found.code.encode([pa.array(wanted)]).to_pylist()
-    hits = [
-        (wanted[a], r)
-        for at, p in found.join(pa.array(sorted(keys), pa.binary()))
-        for a, r in zip(at, p.rows, strict=True)
-    ]
-    assert sorted(hits) == sorted((text, i) for text, i in rows if text in set(wanted))
-
-
 def test_a_run_told_of_twice_is_counted_once(tmp_path: Path) -> None:
     groups: list[Group] = [(3, 0, 0, [(1,), (1,), (2,)]), (4, 0, 0, [(1,)])]
     runs = build(tmp_path, groups, ["i"], 1 << 20, None) + build(tmp_path, groups[:1], ["i"], 1 << 20, None)
@@ -202,19 +178,6 @@ def test_levels_stay_few_and_large_shards_stay_as_they_are(tmp_path: Path) -> No
         assert (place.file_ids.tolist(), place.rows.tolist()) == ([file], [row])
 
 
-def test_optimize_drops_files_that_went(tmp_path: Path) -> None:
-    storage = open_storage(tmp_path)
-    readers = RunReaders(storage)
-    groups: list[Group] = [(file, 0, 0, [(i,) for i in range(20)]) for file in range(8)]
-    runs = build(tmp_path, groups, ["i"], 1 << 20, None)
-    live = np.arange(5, dtype=np.uint64)
-    merged = compact(storage, readers, runs, lambda i: f"m{i}", FORM, live)
-    assert merged is not None and sum(run.entries for run in merged) == 5 * 20
-    assert [_ids(readers.reader(run)) for run in merged] == [[(0, 4)]] * len(merged)
-    nothing = np.empty(0, dtype=np.uint64)
-    assert compact(storage, readers, merged, lambda i: f"n{i}", FORM, nothing) == ()
-
-
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     groups: list[Group] = [(1, 0, 0, [(i,) for i in range(400)])]
     runs = build(tmp_path, groups, ["i"], 1 << 20, None)
@@ -237,74 +200,6 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="damaged"):
         after = append(storage, RunReaders(storage), runs, new, 2, lambda i: f"z{i}", FORM, leave_damaged=True)
     assert after[0] == runs[0] and {run.segments for run in after} == {(1, 1), (2, 2)}
-
-
-@given(data=st.data())
-def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("table")
-    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2, unique=True))
-    schema = pa.schema([("p", pa.int32()), *((n, KINDS[n][0]) for n in names), ("at", pa.int64())])
-    spec = TaskSpec(
-        str(folder),
-        str(folder / ".index"),
-        "0" * 32,
-        schema,
-        ("p",),
-        True,
-        (),
-        (KeyPartSpec(tuple(names), tuple(KINDS[n][0] for n in names)),),
-        row_group_rows=3,
-        file_rows=data.draw(st.sampled_from([4, 100])),
-    )
-    results, written = [], 0
-    for _ in range(data.draw(st.integers(1, 3))):
-        values = st.tuples(*(st.sampled_from(KINDS[n][1]) for n in names))
-        rows = data.draw(st.lists(values, max_size=14))
-        parts = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
-        at = pa.array(range(written, written + len(rows)), pa.int64())
-        written += len(rows)
-        with TaskWriter(spec) as task:
-            task.write(pa.table([pa.array(parts, pa.int32()), *arrays_of(rows, names), at], schema=schema))
-        results += task.result
-    total = sum(r.files.num_rows for r in results)
-    ids = data.draw(st.permutations([(i % 3) << 32 | i for i in range(total)]))
-    bound, start = [], 0
-    for result in results:
-        bound.append(np.array(ids[start : start + result.files.num_rows], dtype=np.uint64))
-        start += result.files.num_rows
-    index_storage = open_storage(folder / ".index")
-    kinds = [KINDS[n][0] for n in names]
-    columns = {name: number for number, name in enumerate(names, 1)}
-    index = IndexState(1, "secondary", tuple(columns.values()), {}, "commit")
-    added = [AddedFiles(result, own, own) for result, own in zip(results, bound, strict=True)]
-    work = CommitContext(None, SimpleNamespace(ids=columns), results, added, None, None)  # type: ignore[arg-type]
-    assert work.parts_of(index, encoding_of([pa.date32()] * len(names))) is None
-    found = work.parts_of(index, encoding_of(kinds))
-    assert (found is not None) == bool(results)
-    if found is None:
-        return
-    parts, left_out = found
-    assert left_out == []
-
-    def of_files(keys: pa.BinaryArray, ids_of: Callable) -> pa.BinaryArray:
-        return PLAIN.of_files(keys, ids_of(PLAIN.file_ids(keys)))
-
-    with ValueSorter(OrderedCode(kinds), data.draw(st.sampled_from([300, 1 << 20])), str(folder)) as sorter:
-        for part, own in parts:
-            add_part(sorter, index_storage, part, own, of_files)
-        runs = append(index_storage, RunReaders(index_storage), (), sorter.sorted(), 1, lambda i: f"r{i}", FORM)
-    groups = []
-    for result, own in zip(results, bound, strict=True):
-        for path, number in zip(result.files.column("path").to_pylist(), own.tolist(), strict=True):
-            with pq.ParquetFile(folder / path) as file:
-                first = 0
-                for group in range(file.metadata.num_row_groups):
-                    read = file.read_row_group(group, columns=names)
-                    rows = list(zip(*(read.column(n).to_pylist() for n in names), strict=True))
-                    groups.append((number, group, first, rows))
-                    first += len(rows)
-    ask_all(data, reader_of(folder / ".index", runs, names), groups, names)
-    assert all((folder / ".index" / path).exists() for path in temporary_paths(results))
 
 
 def test_a_look_up_opens_one_shard_and_reads_one_block(tmp_path: Path) -> None:

@@ -120,17 +120,6 @@ def test_tasks_elsewhere_carry_their_keys(tmp_path: Path) -> None:
     assert not list((tmp_path / ".skipstone" / "tasks").rglob("*keys*"))  # the commit took them over
 
 
-def test_an_abandoned_transaction_leaves_no_keys(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=SCHEMA)
-    table.create_index("k", kind="secondary")
-    with pytest.raises(RuntimeError), table.transaction() as tx:
-        with ss.TaskWriter(tx.task_spec()) as task:
-            task.write(pa.table({"k": [1], "s": ["a"], "p": [1]}, schema=SCHEMA))
-        tx.add_task(task.result)
-        raise RuntimeError
-    assert not [p for p in (tmp_path / ".skipstone" / "tasks").rglob("*") if p.is_file()]
-
-
 def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
     table.create_index("s", kind="secondary")
@@ -143,37 +132,6 @@ def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) 
     with pytest.warns(UserWarning, match="too long to be a key"):
         table.refresh_index("s", kind="secondary")
     assert table.scan(col("s") != "b").count() == 1
-
-
-def test_writers_that_meet_both_keep_their_keys(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=SCHEMA)
-    table.create_index("k", kind="secondary")
-    other = ss.open(tmp_path)
-    with table.transaction() as one:
-        one.write(pa.table({"k": [1, 2], "s": ["a", "b"], "p": [0, 0]}, schema=SCHEMA))
-        with other.transaction() as two:
-            two.write(pa.table({"k": [2, 3], "s": ["c", "d"], "p": [0, 0]}, schema=SCHEMA))
-    table.refresh()
-    assert _index(table).coverage.is_whole(table.version)
-    assert len(_places(table, pa.array([2]))) == 2 and table.scan(col("k") == 2).count() == 2
-
-
-def test_rule_5_files_that_come_back_have_the_entries_that_optimize_dropped(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
-    table.create_index("k", kind="secondary")
-    with table.transaction() as tx:
-        tx.write(pa.table({"k": [1, 2], "s": ["a", "b"], "p": [0, 1]}, schema=SCHEMA))
-    with table.transaction() as tx:
-        tx.remove(table.files()["path"].to_pylist()[:1])
-    removed = table.version
-    table.optimize()
-    table.restore(removed - 1)
-    assert _index(table).coverage.is_whole(table.version)
-    for _ in range(2):
-        assert [table.scan(col("k") == key).to_table().num_rows for key in (1, 2, 3)] == [1, 1, 0]
-        assert table.scan(col("k") != 2).count() == 1
-        table.optimize()
-    assert _index(table).coverage.is_whole(table.version)
 
 
 @pytest.mark.filterwarnings("error")

@@ -141,20 +141,6 @@ def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tm
         assert kept_paths(fresh, "x = 1") == ["p=1/a.parquet"] and fresh.scan("x < 3").count() == 2
 
 
-def test_a_build_that_another_commit_met_is_whole_after_a_refresh(tmp_path: Path) -> None:
-    """What came between added no file, so nothing was left to cover, and scans could not know it."""
-    table = _partitioned(tmp_path)
-    table.drop_index("x", kind="stats")
-    other = ss.open(tmp_path)
-    table.create_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
-    made = table.version
-    table.refresh_index("x", kind="stats")
-    index = table.handle.instant.index_of("stats", table.handle.instant.columns["x"])
-    assert index is not None and index.coverage.is_whole(table.version) and table.version == made + 1
-    table.refresh_index("x", kind="stats")
-    assert table.version == made + 1 and table.scan("x = 7").count() == 1
-
-
 @pytest.mark.filterwarnings("ignore:no statistics")
 def test_statistics_of_no_file_leave_none(tmp_path: Path) -> None:
     table = ss.create(tmp_path / "empty", schema=pa.schema([("x", pa.int64())]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from lake_strategies import commit_rows, kept_paths, live_paths, make_file, told_stats
-from stats_lakes import ROWS, check_answers, file_columns, index_told, runs_of, stats_lake, stored_files
+from stats_lakes import ROWS, check_answers, file_columns, index_told, stats_lake, stored_files
 
 
 def _between(root: Path, what: str) -> tuple[Callable, list[str]]:
@@ -158,25 +157,6 @@ def test_an_index_dropped_while_it_is_refreshed(tmp_path: Path) -> None:
     check_answers(ss.open(tmp_path), tmp_path)
 
 
-def test_statistics_that_commits_leave_behind(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path)
-    table.create_index("y", kind="stats", maintain="refresh")
-    runs = runs_of(table, "y")
-    (late,) = commit_rows(table, file_columns(70))
-    assert runs_of(table, "y") == runs  # nothing is written to it
-    with table.transaction() as tx:
-        tx.remove(["0.parquet"])
-    for fresh in (table, ss.open(tmp_path)):
-        check_answers(fresh, tmp_path)
-        assert kept_paths(fresh, "y = 5000") == [late] and index_told(fresh, "y")["files_covered"] == 3
-    assert json.loads(index_told(table, "y")["options"])["maintain"] == "refresh"
-    version = table.refresh_index("y", kind="stats")
-    assert kept_paths(table, "y = 5000") == [] and kept_paths(table, "y = 299") == [late]
-    assert table.scan("y = 299").row_groups().num_rows == 1
-    assert table.refresh_index("y", kind="stats") == version
-    check_answers(table, tmp_path)
-
-
 def test_two_indexes_that_lack_different_files_are_used_leaf_by_leaf(tmp_path: Path) -> None:
     table = stats_lake(tmp_path, columns=[])
     table.create_index("x", kind="stats", maintain="refresh")
@@ -204,25 +184,3 @@ def test_two_indexes_that_lack_different_files_are_used_leaf_by_leaf(tmp_path: P
         for where, kept in told.items():
             assert kept_paths(fresh, where) == sorted(kept), where
         check_answers(fresh, tmp_path)
-
-
-def test_files_that_went_while_nobody_refreshed_leave_no_aggregate(tmp_path: Path) -> None:
-    """Of two files that an aggregate speaks of one goes, and a build that is not first leaves another out: the counts
-    would agree again, and the file that came would be lost."""
-    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int64())])
-    table = ss.create(tmp_path, schema=schema, partitioning=["p"], columns=["a"])
-    (first,) = commit_rows(table, {"a": [1], "b": [1], "p": [1]})
-    commit_rows(table, {"a": [2], "b": [2], "p": [1]})
-    commit_rows(table, {"a": [3], "b": [3], "p": [2]})
-    table.create_index("b", kind="stats", maintain="refresh")
-    with table.transaction() as tx:
-        tx.remove([first])
-    commit_rows(table, {"a": [900], "b": [900], "p": [1]})
-    rival = ss.open(tmp_path)
-    done: list[str] = []
-    table.refresh_index(
-        "b", kind="stats", progress=lambda *_: done or done.extend(commit_rows(rival, {"a": [4], "b": [4], "p": [1]}))
-    )
-    table.refresh_index("b", kind="stats")
-    for fresh in (table, ss.open(tmp_path)):
-        assert [fresh.scan(f"b = {value}").count() for value in (1, 2, 3, 4, 900)] == [0, 1, 1, 1, 1]

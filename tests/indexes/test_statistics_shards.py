@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import examples, is_thorough
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes.stats import format as stats
@@ -125,38 +124,6 @@ def test_two_columns_open_two_shards(wide: tuple[ss.Table, dict]) -> None:
     assert kept == ["f3"]
 
 
-def test_a_column_that_no_predicate_names_is_not_opened(wide: tuple[ss.Table, dict]) -> None:
-    table, _ = wide
-    table.handle.forget()
-    fresh = ss.open(table.location)
-    with _reads() as found:
-        assert len(fresh.scan().files()) == FILES
-    assert not {path for path, *_ in found} & {run.path for run in table.handle.instant.indexes[1].runs}
-
-
-@pytest.mark.filterwarnings("ignore:an index run is damaged")
-def test_damage_to_one_shard_is_felt_by_its_columns_alone(wide: tuple[ss.Table, dict]) -> None:
-    table, values = wide
-    shard = next(
-        r
-        for r in table.handle.instant.indexes[1].runs
-        if r.may_hold(stats.file_prefix(table.handle.instant.columns["c42"]))
-    )
-    path = Path(table.handle.index_storage.root) / shard.path
-    data = path.read_bytes()
-    table.handle.forget()
-    path.write_bytes(data[: len(data) // 2])
-    try:
-        fresh = ss.open(table.location)
-        assert _paths(fresh, f"c60 = {values['c60'][5]}") == ["f5"]
-        with pytest.warns(UserWarning, match="left out"):
-            assert len(_paths(fresh, f"c42 = {values['c42'][5]}")) == FILES
-        assert _paths(fresh, f"c42 = 1 AND c60 = {values['c60'][5]}") == ["f5"]
-    finally:
-        path.write_bytes(data)
-        table.handle.forget()
-
-
 # -- one block of many ------------------------------------------------------------------------------------------------
 
 
@@ -204,38 +171,6 @@ def test_a_clustered_point_reads_one_block(tmp_path: Path) -> None:
 # -- over many commits ------------------------------------------------------------------------------------------------
 
 
-def test_runs_stay_few_and_shards_apart_over_sixty_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "BLOCK_BYTES", 4000)
-    table = ss.create(tmp_path, schema=pa.schema([(name, pa.int64()) for name in "abc"]), columns=[])
-    table.create_index(list("abc"), kind="stats", shard_bytes=6000)
-    rng = np.random.default_rng(1)
-    live: dict[str, int] = {}
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    for commit in range(60 if is_thorough() else 30):
-        values = rng.integers(0, 10_000, int(rng.integers(20, 60)))
-        names = [f"{commit}-{n}" for n in range(len(values))]
-        gone = [name for name in live if commit % 5 == 4 and rng.random() < 0.2]
-        with table.transaction() as tx:
-            tx.add_files(_told(names, a=(values, values), b=(-values, -values), c=(values * 7, values * 7)))
-            tx.remove(gone)
-        live = {name: value for name, value in live.items() if name not in gone} | dict(
-            zip(names, values.tolist(), strict=True)
-        )
-        runs = table.handle.instant.indexes[1].runs
-        _check_ranges(runs)
-        _check_ranges(table.handle.instant.manifest)
-        entries = sum(run.entries for run in runs)
-        assert len({run.segments for run in runs}) <= 1 + math.log2(entries)
-        # Of one column, a look-up meets about one shard a level.
-        for name, sign in {"a": 1, "b": -1, "c": 7}.items():
-            value = int(values[0])
-            assert sorted(_paths(table, f"{name} = {sign * value}")) == sorted(n for n, v in live.items() if v == value)
-    assert len(runs) > 6
-    size = max(run.size_bytes for run in runs)
-    assert size < 4 * 6000 + 10_000
-
-
-COLUMNS = ("a", "s")
 VALUES = st.integers(-20, 20)
 
 

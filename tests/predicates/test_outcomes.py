@@ -250,39 +250,6 @@ def test_minus_zero_equals_zero():
 # -- traps of others, and rules ---------------------------------------------------------------------------------------
 
 
-def test_trap_not_equal_does_not_skip_a_range_around_the_value():
-    assert sets_of("x != 5", [1, 10]) == [TF]
-
-
-def test_trap_like_below_the_minimum():
-    assert sets_of("x LIKE 'a%'", ["ab", "b"], kind=pa.string()) == [TF]
-
-
-def test_trap_absent_bounds_are_not_all_null():
-    evidence = {"x": Evidence.unknown(pa.string(), 1)}
-    bound = prepare("x = 'a'", pa.schema([("x", pa.string())]))
-    assert term_outcomes(bound, evidence).tolist() == [ANY]
-    evidence["x"].may_be_null[:] = False
-    assert term_outcomes(bound, evidence).tolist() == [TF]
-
-
-def test_trap_an_unknown_null_count_decides_no_null_test():
-    def forget_nulls(evidence):
-        evidence.may_be_null[:] = True
-
-    for where in ("x IS NULL", "x <=> NULL", "x IS NOT NULL"):
-        assert sets_of(where, [1, 2], loosened=forget_nulls) == [TF]
-
-
-def test_trap_an_indexed_column_and_one_that_is_not():
-    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
-    evidence = {"x": evidence_of([pa.table({"x": [1]})])["x"]}
-    bound = prepare("x = 2 AND y = 3", schema)
-    assert not can_match(evaluate(bound, lambda term: term_outcomes(term, evidence, 1), 1))[0]
-    bound = prepare("x = 2 OR y = 3", schema)
-    assert can_match(evaluate(bound, lambda term: term_outcomes(term, evidence, 1), 1))[0]
-
-
 def test_rule_15_a_comparison_of_two_columns_prunes_nothing():
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     # a base file holds (1, 0), a partial log (NULL, 5): merged, the row is (1, 5), and no file alone shows a < b

@@ -295,15 +295,6 @@ def test_rule_22_nan_is_the_greatest_in_the_residual():
     assert rows(col("x") == math.nan, values, pa.float32()) == [False, False, True, None]
 
 
-def test_trap_null_in_lists():
-    values = [1, 2, None]
-    assert rows("x IN (1, NULL)", values, pa.int64()) == [True, None, None]
-    assert rows("x NOT IN (1, NULL)", values, pa.int64()) == [False, None, None]
-    assert rows("NOT (x IN (1, NULL))", values, pa.int64()) == [False, None, None]
-    assert rows("x = NULL", values, pa.int64()) == [None] * 3
-    assert rows("x NOT IN (1)", values, pa.int64()) == [False, True, None]
-
-
 def test_false_rewrites_stay_null_for_nulls_under_not():
     values = [1, None]
     assert rows("NOT (x = 1.5)", values, pa.int64()) == [True, None]

@@ -8,7 +8,6 @@ import decimal
 import json
 import math
 import os
-import tempfile
 import uuid
 import warnings
 from pathlib import Path
@@ -20,8 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 ANSWERED = "answered by index secondary({}), no data file read"
@@ -379,15 +376,6 @@ FIELDS = {
     ),
     "b": (pa.bool_(), st.one_of(st.none(), st.booleans())),
 }
-TERMS = {
-    "k": ["k = 1", "k IN (0, 3)", "k > 1", "k IS NULL", "k != 2", "k BETWEEN 1 AND 3"],
-    "s": ["s = 'a'", "s LIKE 'a%'", "s >= 'b'", "s IS NULL", "length(s) > 1", "s NOT IN ('a', 'é')"],
-    "f": ["f = 0", "f > 0", "isnan(f)", "f IS NULL", "f <= 1"],
-    "i": ["i = 1", "i < 0", "i + 1 = 2", "i IS NOT NULL"],
-    "d": ["d > 0", "d IS NULL", "d = 1"],
-    "t": ["t > TIMESTAMPTZ '2026-01-02 00:00:00+00'", "t IS NULL"],
-    "b": ["b", "NOT b", "b IS NULL"],
-}
 
 
 @st.composite
@@ -395,84 +383,3 @@ def rows(draw: st.DrawFn) -> pa.Table:
     count = draw(st.integers(1, 12))
     columns = {name: draw(st.lists(values, min_size=count, max_size=count)) for name, (_, values) in FIELDS.items()}
     return pa.table(columns, schema=pa.schema([(name, kind) for name, (kind, _) in FIELDS.items()]))
-
-
-@st.composite
-def predicates(draw: st.DrawFn, depth: int = 2) -> str:
-    if depth == 0 or draw(st.integers(0, 2)) == 0:
-        return draw(st.sampled_from(TERMS[draw(st.sampled_from(["k", "s", "f", "k", *TERMS]))]))
-    word = draw(st.sampled_from([" AND ", " OR ", " AND "]))
-    return "(" + word.join(draw(predicates(depth - 1)) for _ in range(draw(st.integers(2, 3)))) + ")"
-
-
-ACTIONS = ["write", "add", "remove", "optimize", "refresh", "restore", "rename", "widen", "drop"]
-
-
-@settings(deadline=None, max_examples=examples(25))
-@given(data=st.data())
-def test_random_tables_and_queries(data: st.DataObject) -> None:
-    draw = data.draw
-    with tempfile.TemporaryDirectory() as folder:
-        schema = pa.schema([(name, kind) for name, (kind, _) in FIELDS.items()])
-        table = ss.create(folder, schema=schema)
-        key = draw(st.sampled_from([["k"], ["s"], ["f"], ["k", "s"], ["s", "f"]]))
-        free = [name for name in FIELDS if name not in key]
-        include = draw(st.lists(st.sampled_from(free), min_size=1, unique=True))
-        if draw(st.booleans()):
-            with table.transaction() as tx:
-                tx.write(draw(rows()))
-        table.create_index(key, kind="secondary", include=include)
-        names = {name: name for name in FIELDS}
-        versions: list[int] = []
-        for action in draw(st.lists(st.sampled_from([*ACTIONS, "write", "write"]), max_size=8)):
-            _act(table, action, draw, names, versions, key)
-        everything = table.scan().to_table()
-        queries = draw(
-            st.lists(st.tuples(predicates(), st.sets(st.sampled_from(list(FIELDS)))), min_size=2, max_size=5)
-        )
-        answers = []
-        for where, columns in queries:
-            asked = [names[name] for name in FIELDS if name in columns and name in names]
-            used = [name for name in FIELDS if any(name in term and term in where for term in TERMS[name])]
-            if any(name not in names for name in used) or any(names[name] != name for name in used):
-                continue
-            answers.append((where, asked, check(table, where, asked or ["k"], everything)))
-        table.drop_index([names[name] for name in key], kind="secondary")
-        for where, asked, found in answers:
-            assert texts(table.scan(where, columns=asked or ["k"]).to_table()) == texts(found)
-
-
-def _act(table: ss.Table, action: str, draw: Any, names: dict[str, str], versions: list[int], key: list[str]) -> None:
-    def new_rows() -> pa.Table:
-        made = draw(rows()).select(list(names))
-        return made.rename_columns([names[name] for name in made.column_names]).cast(
-            pa.schema([table.schema.field(names[name]) for name in made.column_names])
-        )
-
-    paths = table.files()["path"].to_pylist()
-    if action == "write":
-        versions.append(table.version)
-        with table.transaction() as tx:
-            tx.write(new_rows())
-    elif action == "add":
-        name = f"{uuid.uuid4().hex}.parquet"
-        pq.write_table(new_rows(), Path(table.location) / name, row_group_size=4)
-        table.sync()
-    elif action == "remove" and paths:
-        versions.append(table.version)
-        with table.transaction() as tx:
-            tx.remove([draw(st.sampled_from(sorted(paths)))])
-    elif action == "optimize":
-        table.optimize()
-    elif action == "refresh":
-        table.refresh_index([names[name] for name in key], kind="secondary")
-    elif action == "restore" and versions:
-        table.restore(versions.pop(draw(st.integers(0, len(versions) - 1))))
-    elif action == "rename" and names.get("d") == "d":
-        table.alter(rename={"d": "e"})
-        names["d"] = "e"
-    elif action == "widen" and table.schema.field("i").type == pa.int16():
-        table.alter(widen={"i": pa.int64()})
-    elif action == "drop" and "b" in names:
-        table.alter(drop=["b"])
-        del names["b"]

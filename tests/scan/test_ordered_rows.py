@@ -249,6 +249,7 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
         table.scan().count(by="ts")
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("are_used", [False, True])
 def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
     view = pa.string_view() if has("pyarrow", 26) else pa.string()  # which older ones do not write
@@ -287,6 +288,7 @@ def test_many_unlike_dictionaries_add_no_value_that_no_row_has(tmp_path: Path) -
     assert groups == {"action": sorted(actions), "count": [70 * 40] * 5}
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("are_used", [False, True])
 def test_the_first_rows_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
     def numbered(rows: pa.Table) -> list[dict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -109,27 +108,6 @@ def test_tasks_that_name_rows_are_small_and_can_be_sent(lake: tuple[ss.Table, pa
     assert len(sent) < 3_000
     (task,) = pickle.loads(sent)
     assert task.rows.tolist() == [13_000] and task.rows_exact
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_deleted_rows_are_not_found(tmp_path: Path, reader: str) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    from log_lakes import delete_rows, paths_of
-
-    rows = pa.table({"n": np.arange(20_000), "s": [f"s{i}" for i in range(20_000)]})
-    deltalake.write_deltalake(str(tmp_path), rows, configuration={"delta.enableDeletionVectors": "true"})
-    table = ss.create(tmp_path, source="delta")
-    table.create_index("n", kind="secondary")
-    (path,) = paths_of(tmp_path)
-    delete_rows(tmp_path, path, [5, 15_000])
-    for state in ("the log has gone on", "synced"):
-        if state == "synced":
-            table.sync()
-            table.refresh_index("n", kind="secondary")
-        table.refresh()
-        plan = table.scan(col("n").is_in([4, 5, 14_999, 15_000]), reader=reader)
-        assert sorted(plan.to_table().column("s").to_pylist()) == ["s14999", "s4"]
-        assert plan.count() == 2
 
 
 def test_remote_files_are_read_by_pyarrow() -> None:

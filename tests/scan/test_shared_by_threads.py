@@ -113,7 +113,7 @@ class _Stop:
 
 def test_a_forked_process_reads_on_wherever_a_thread_of_its_parent_was(lake: ss.Table, before_reads: Callable) -> None:
     """It shares the handle and the plan of a thread that stopped in each of its reads in turn."""
-    for at in range(0, 100, 1 if is_thorough() else 2):
+    for at in range(0, 100, 1 if is_thorough() else 5):
         lake.handle.forget()
         table = ss.open(lake.location, on_stale="ignore")
         plan = table.scan(_needle(7))
@@ -290,7 +290,7 @@ def test_threads_that_find_damage_in_one_plan_agree(lake: ss.Table) -> None:
         data = bytearray(path.read_bytes())
         data[8 : len(data) // 2] = bytes(len(data) // 2 - 8)
         path.write_bytes(data)
-    for _ in range(10):
+    for _ in range(4):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plan = ss.open(lake.location, on_stale="ignore").scan("id >= 100 AND s = 'k101'")

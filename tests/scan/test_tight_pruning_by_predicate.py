@@ -150,7 +150,7 @@ def _kept(table: ss.Table, where: object, as_groups: bool) -> set[int]:
     return {order.index(path) for path in kept}
 
 
-@pytest.mark.some_cases(50)
+@pytest.mark.some_cases(36)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CLASSES)
 def test_what_statistics_rule_out_is_skipped(lakes: Lakes, name: str, kind: str) -> None:
@@ -262,28 +262,28 @@ def test_nan_that_was_counted_is_ruled_out(tmp_path: Path, as_groups: bool) -> N
     assert _kept(table, col("x") < NAN, as_groups) == {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("where", "kept"),
-    [
-        ("p = 1", {1}),
-        ("p != 1", {0}),
-        ("p IS NULL", {2}),
-        ("p <=> NULL", {2}),
-        ("p < 1", {0}),
-        ("p IN (1, NULL)", {1}),
-        ("p NOT IN (1, NULL)", set()),
-        ("NOT (p = 0)", {1}),
-        ("p = 0 OR x = 12", {0, 2}),
-        ("p = 1 AND x < 11", set()),
-        ("p = '1'", {1}),
-        ("p = 0.5", set()),
-        ("p > x", {0, 1, 2}),  # a comparison of two columns prunes nothing
-        ("p <= x AND p BETWEEN 1 AND 2", {1}),
-    ],
-)
-def test_partition_values_rule_out_as_statistics_do(tmp_path: Path, where: str, kept: set[int]) -> None:
+PARTITIONS = {
+    "p = 1": {1},
+    "p != 1": {0},
+    "p IS NULL": {2},
+    "p <=> NULL": {2},
+    "p < 1": {0},
+    "p IN (1, NULL)": {1},
+    "p NOT IN (1, NULL)": set(),
+    "NOT (p = 0)": {1},
+    "p = 0 OR x = 12": {0, 2},
+    "p = 1 AND x < 11": set(),
+    "p = '1'": {1},
+    "p = 0.5": set(),
+    "p > x": {0, 1, 2},  # a comparison of two columns prunes nothing
+    "p <= x AND p BETWEEN 1 AND 2": {1},
+}
+
+
+def test_partition_values_rule_out_as_statistics_do(tmp_path: Path) -> None:
     for number, value in enumerate(["0", "1", "__HIVE_DEFAULT_PARTITION__"]):
         make_file(tmp_path, f"p={value}/{number}.parquet", {"x": [10 + number] * 2})
     table = ss.create(tmp_path)
-    found = table.scan(where).files().column("path").to_pylist()
-    assert {int(path.split("/")[1][0]) for path in found} == kept
+    for where, kept in PARTITIONS.items():
+        found = table.scan(where).files().column("path").to_pylist()
+        assert {int(path.split("/")[1][0]) for path in found} == kept, where

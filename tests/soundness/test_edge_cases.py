@@ -99,17 +99,6 @@ def test_a_handle_that_outlived_its_table_does_not_commit_into_the_one_in_its_pl
 # -- columns side by side ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strings", [4, 5, 8])
-def test_one_sought_row_where_all_other_columns_are_dictionary_codes(tmp_path, strings):
-    data = {"k": list(range(ROWS)), **{f"s{j}": [f"v{(i + j) % 3}" for i in range(ROWS)] for j in range(strings)}}
-    pq.write_table(pa.table(data), tmp_path / "x.parquet")
-    for where in ("k = 17", f"k IN (0, 4095, 4096, {ROWS - 1})"):
-        found = ss.create(tmp_path, index_path=tmp_path / where.replace(" ", "")).scan(where).to_table()
-        rows = found.column("k").to_pylist()
-        assert found.to_pylist() == [{name: data[name][row] for name in data} for row in rows]
-        assert len(rows) == (1 if "=" in where else 4)
-
-
 @pytest.mark.filterwarnings("error")
 def test_columns_without_a_name_have_no_statistics(tmp_path):
     """An index calls the entries of a file's row groups by the empty name; a column of it was taken for them."""

@@ -263,17 +263,6 @@ def test_trap_an_index_does_not_answer_for_another_version(tmp_path: Path) -> No
     assert ss.open(tmp_path, version=2).scan("x = 1 OR x = 5").files().num_rows == 0
 
 
-def test_trap_two_conditions_that_no_single_file_of_a_slice_meets(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    group = {"file_group": "g", "slice_instant": "1"}
-    add_told(
-        table,
-        told_file("base", **group, **told_stats(a=(1, 1, 0), b=(0, 0, 0))),
-        told_file("log", **group, kind="log", merge="partial", **told_stats(a=(None, None, None), b=(2, 2, 0))),
-    )
-    assert kept_paths(table, "a = 1 AND b = 2") == ["base", "log"]
-
-
 ODD = [None, "/", "a/b", "=", "k=v", "%", "%2F", "é", "日本", " ", "..", "it's", '"', "__HIVE__", "\t"]
 
 

@@ -35,7 +35,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from lake_strategies import kept_paths
 from library_versions import parquet_options
 from life_model import Column, Columns, Model, Token, array_of, held_by
-from life_reads import COMPARED, TYPES, VALUES, check, class_of, predicate_for, rows_for
+from life_reads import COMPARED, TYPES, VALUES, check, class_of, predicate_for, rows_for, small_runs
 from oracle import multiset
 from power_cut_disk import without_flushes
 from skipstone.engine.predicates import ast
@@ -77,6 +77,7 @@ class Machine(RuleBasedStateMachine):
         self.paused: list[tuple[ss.Transaction, int, pa.Table]] = []
         self.answers: dict[int, tuple[ast.Node, list[str]]] = {}
         self.made, self.is_met = 0, False
+        self.bounds = contextlib.ExitStack()
 
     def teardown(self) -> None:
         try:
@@ -91,11 +92,14 @@ class Machine(RuleBasedStateMachine):
             for tx, *_ in self.paused:
                 with contextlib.suppress(ss.SkipstoneError, ZeroDivisionError):
                     tx.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+            self.bounds.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @initialize(seed=SEED, is_partitioned=st.booleans(), is_attached=st.booleans())
     def begin(self, seed: int, is_partitioned: bool, is_attached: bool) -> None:
         r = random.Random(seed)
+        for bound in small_runs(r):
+            self.bounds.enter_context(bound)
         self.model = Model(Path(self.folder), is_partitioned, names={"p"})
         kinds = ["int", "text", "float", *r.sample(["decimal", "time", "uuid", "json"], 2)]
         columns = tuple(
@@ -308,8 +312,9 @@ class Machine(RuleBasedStateMachine):
         return Deed(lambda t: t.savepoint(name), self.model.tokens, done=lambda: savepoints.update({name: named}))
 
     def index(self, r: random.Random, table: ss.Table) -> Deed | None:
-        kind = r.choice(["secondary", "secondary", "bloom", "stats"])
-        able = [f.name for f in table.schema if f.name != "p" and class_of(f.type) != "json"]
+        kind = r.choice(["secondary", "secondary", "bloom", "stats", "ngram"])
+        kinds = ("text",) if kind == "ngram" else tuple(name for name in TYPES if name != "json")
+        able = [f.name for f in table.schema if f.name != "p" and class_of(f.type) in kinds]
         if not able:
             return None
         chosen = r.sample(able, min(r.randint(1, 3) if kind == "secondary" else 1, len(able)))
@@ -318,8 +323,13 @@ class Machine(RuleBasedStateMachine):
         options: dict[str, object] = {"maintain": r.choice(["commit", "commit", "refresh"])}
         if kind == "secondary":
             options["shard_bytes"] = r.choice([300, 1 << 20])
+            others = [name for name in able if name not in chosen]
+            if others and r.random() < 0.5:
+                options["include"] = r.sample(others, r.randint(1, len(others)))
         if kind == "bloom":
             options["fpp"] = r.choice([0.1, 0.01])
+        if kind == "ngram":
+            options["ignore_case"] = r.random() < 0.5
         if not is_there:
             return Deed(lambda t: t.create_index(chosen, kind=kind, **options), self.model.tokens)
         if r.random() < 0.5:

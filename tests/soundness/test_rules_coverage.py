@@ -30,29 +30,6 @@ def _add_unknown(table: ss.Table, root: Path, path: str, values: list[int]) -> N
     add_told(table, {"path": path, "size_bytes": size, "row_count": len(values)})
 
 
-def test_rule_20_a_file_without_statistics_keeps_its_partition(tmp_path: Path) -> None:
-    table = _partitioned(tmp_path)
-    assert kept_paths(table, "a = 500") == []
-    _add_unknown(table, tmp_path, "p=1/late.parquet", [500, 1])
-    for fresh in (table, ss.open(tmp_path)):
-        assert kept_paths(fresh, "a = 500") == ["p=1/late.parquet"] and fresh.scan("a = 500").count() == 1
-        assert kept_paths(fresh, "a IS NULL") == ["p=1/late.parquet"]
-        assert kept_paths(fresh, "a > 30") == ["p=1/late.parquet", "p=2/1.parquet"]
-        assert kept_paths(fresh, "a = 500 AND p = 2") == []
-    assert kept_paths(ss.open(tmp_path, version=1), "a = 500") == []
-
-
-def test_rule_20_a_partition_that_grew_is_asked_by_its_new_bounds(tmp_path: Path) -> None:
-    table = _partitioned(tmp_path)
-    make_file(tmp_path, "p=2/late.parquet", {"a": [-7, 700]})
-    with table.transaction() as tx:
-        tx.add_files(["p=2/late.parquet"])
-    (written,) = commit_rows(table, {"a": [800, None], "p": pa.array([1, 1], table.schema.field("p").type)})
-    for fresh in (table, ss.open(tmp_path)):
-        assert kept_paths(fresh, "a = 700") == kept_paths(fresh, "a < 0") == ["p=2/late.parquet"]
-        assert kept_paths(fresh, "a = 800") == kept_paths(fresh, "a IS NULL") == [written]
-
-
 def test_rule_20_a_file_that_was_taken_out_and_told_of_anew_is_not_covered_by_what_it_left(tmp_path: Path) -> None:
     table = _partitioned(tmp_path)
     with table.transaction() as tx:
@@ -154,43 +131,6 @@ def test_rule_38_a_half_written_file_is_quarantined_until_it_is_whole(tmp_path: 
     (tmp_path / "late.parquet").write_bytes(whole)
     assert table.sync() == noted + 1
     assert table.scan().count() == 3 and table.verify() == []
-
-
-def test_what_a_writer_did_not_measure_for_a_new_index_is_refreshed(tmp_path: Path) -> None:
-    """A writer began before the index was created: its files have no statistics of the column, and get them."""
-    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int32())])
-    table = ss.create(tmp_path, schema=schema, partitioning=["p"], columns=["a"])
-    commit_rows(table, {"a": [1, 2], "b": [1, 2], "p": pa.array([1, 1], pa.int32())})
-    writer = ss.open(tmp_path)
-    with writer.transaction() as tx:
-        tx.write(pa.table({"a": [3], "b": [3], "p": pa.array([1], pa.int32())}))
-        ss.open(tmp_path).create_index("b", kind="stats")
-    table.refresh()
-    assert table.indexes().column("files_covered").to_pylist() == [2, 1]
-    assert table.scan("b = 3").count() == 1
-    assert table.scan("b = 9").files().num_rows == 1
-    table.refresh_index("b", kind="stats")
-    assert table.indexes().column("files_covered").to_pylist() == [2, 2]
-    assert table.scan("b = 9").files().num_rows == 0
-    commit_rows(table, {"a": [4], "b": [9], "p": pa.array([1], pa.int32())})
-    assert table.indexes().column("files_covered").to_pylist() == [3, 3]
-    assert table.scan("b = 9").count() == table.scan("b = 9").files().num_rows == 1
-
-
-def test_files_that_went_with_such_a_commit_leave_no_aggregate_behind(tmp_path: Path) -> None:
-    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("p", pa.int32())])
-    table = ss.create(tmp_path, schema=schema, partitioning=["p"], columns=["a"])
-    for value in (1, 5):
-        commit_rows(table, {"a": [value], "b": [value], "p": pa.array([1], pa.int32())})
-    writer = ss.open(tmp_path)
-    with writer.transaction() as tx:
-        tx.remove([table.scan("b = 5").files().column("path").to_pylist()[-1]])
-        tx.write(pa.table({"a": [70], "b": [70], "p": pa.array([1], pa.int32())}))
-        ss.open(tmp_path).create_index("b", kind="stats")
-    table.refresh()
-    for _ in range(2):
-        assert [table.scan(f"b = {value}").count() for value in (1, 5, 70)] == [1, 0, 1]
-        table.refresh_index("b", kind="stats")
 
 
 def test_rule_21_a_damaged_run_of_a_secondary_index_rules_out_no_file(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -200,19 +199,6 @@ def test_rule_25_bounds_that_callers_gave_prune_but_never_decide_a_count(tmp_pat
     assert table.scan("a < 3").to_table().num_rows == 1
 
 
-def test_rule_25_cut_bounds_of_texts_prune_on_the_right_side(tmp_path: Path) -> None:
-    texts = ["a" * 300, "a" * 299 + "b", "é" * 200, "\U0010ffff" * 70]
-    for number, text in enumerate(texts):
-        make_file(tmp_path, f"{number}.parquet", {"s": [text]})
-    table = ss.create(tmp_path)
-    commit_rows(table, {"s": texts})
-    for text in texts:
-        for op in ("__eq__", "__ge__", "__le__"):
-            assert table.scan(getattr(col("s"), op)(text)).to_table().num_rows >= 2
-        assert table.scan(col("s") == text).count() == 2
-        assert table.scan(col("s") > text[:-1]).to_table().num_rows >= 2
-
-
 def test_rule_26_equal_values_of_any_width_hash_alike(tmp_path: Path) -> None:
     kinds = [pa.int8(), pa.int32(), pa.int64(), pa.uint16(), pa.uint64()]
     for number, kind in enumerate(kinds[:4]):
@@ -229,48 +215,6 @@ def test_rule_26_equal_values_of_any_width_hash_alike(tmp_path: Path) -> None:
         assert floats.scan(col("x") == zero).count() == 2
         assert floats.scan(col("x").is_in([zero])).files().num_rows == 2
     assert floats.scan(col("x") == NAN).count() == 1
-
-
-CASTS = {
-    "float32 and float64": (pa.float32(), [0.1], pa.float64(), [0.1], col("x") == 0.1, 1),
-    "int32 and float64": (pa.int32(), [1, 2], pa.float64(), [2.5], "x = 2.5", 1),
-    "int32 and int64": (pa.int32(), [1, 2], pa.int64(), [2**40, None], col("x") == 2**40, 1),
-    "int32 and int64, in": (pa.int32(), [1, 2], pa.int64(), [2**40, None], col("x").is_in([2**40, 1]), 2),
-    "int8 and int16, not": (pa.int8(), [1, None], pa.int16(), [300, 301], col("x") != 300, 2),
-    "int8 and int64, below": (pa.int8(), [1, None], pa.int64(), [300, None], "x < 1000", 2),
-    "int8 and int64, above": (pa.int8(), [1, None], pa.int64(), [3000, None], "x > 1000", 1),
-    "milli- and microseconds": (
-        pa.timestamp("ms"),
-        [1],
-        pa.timestamp("us"),
-        [5, None],
-        "x = TIMESTAMP '1970-01-01 00:00:00.000005'",
-        1,
-    ),
-    "decimals of other scales": (
-        pa.decimal128(5, 2),
-        [Decimal("1.00")],
-        pa.decimal128(7, 4),
-        [Decimal("1.0001"), None],
-        "x = 1.0001",
-        1,
-    ),
-    "binary and text": (pa.binary(), [b"\xff", None], pa.string(), ["a", None], "x = 'a'", 1),
-}
-
-
-@pytest.mark.some_cases(4)
-@pytest.mark.parametrize("case", CASTS)
-def test_rule_27_a_literal_meets_each_file_in_the_type_that_it_was_indexed_in(tmp_path: Path, case: str) -> None:
-    first, low, second, high, where, count = CASTS[case]
-    make_file(tmp_path, "0.parquet", {"x": pa.array(low, first)})
-    make_file(tmp_path, "1.parquet", {"x": pa.array(high, second)})
-    table = ss.create(tmp_path)
-    for indexed in (False, True):
-        if indexed:
-            table.create_index("x", kind="bloom", fpp=0.001)
-        plan = table.scan(where)
-        assert plan.to_table().num_rows == plan.count() == count
 
 
 @pytest.mark.parametrize(
@@ -366,32 +310,6 @@ def test_rule_40_an_index_that_commits_leave_behind_covers_what_it_was_built_ove
     table.drop_index("a", kind="bloom")
     assert len(kept_paths(table, "a = 50")) == 2
     assert kept_paths(old, "a = 50") == [] and old.scan("a = 100").count() == 1
-
-
-def test_traps_of_other_systems(tmp_path: Path) -> None:
-    make_file(
-        tmp_path, "f.parquet", {"x": list(range(1, 11)), "s": ["a"] * 9 + ["ab"], "n": [None] * 10, "y": [1] * 10}
-    )
-    table = ss.create(tmp_path)
-    table.create_index("s", kind="bloom")
-    wanted = {
-        "x != 5": 9,
-        "s LIKE 'a%'": 10,
-        "s LIKE 'a'": 9,
-        "n IS NULL": 10,
-        "n IS NOT NULL": 0,
-        "n <=> NULL": 10,
-        "n = NULL": 0,
-        "x IN (1, NULL)": 1,
-        "x NOT IN (1, NULL)": 0,
-        "x = 1 AND y = 1": 1,
-        "s = ''": 0,
-        "NOT (n = 1)": 0,
-        "n = 1 OR x = 2": 1,
-        "x = 0": 0,
-    }
-    for where, count in wanted.items():
-        assert table.scan(where).count() == table.scan(where).to_table().num_rows == count, where
 
 
 def test_nanoseconds_and_zones_are_instants(tmp_path: Path) -> None:

@@ -149,30 +149,6 @@ def test_rule_03_files_of_a_table_that_was_indexed_here_before_are_anybodys(tmp_
     assert sorted(table.scan().to_table().column("a").to_pylist()) == [1, 2]
 
 
-def test_rule_04_what_conflicts_and_what_does_not(tmp_path: Path) -> None:
-    for name in ("f0", "f1", "later"):
-        make_file(tmp_path, f"{name}.parquet", {"a": [1]})
-    table = ss.create(tmp_path, files=["f0.parquet", "f1.parquet"])
-
-    def race(first, second) -> None:
-        mine, other = ss.open(tmp_path), ss.open(tmp_path)
-        with mine.transaction() as tx:
-            second(tx)
-            with other.transaction() as before:
-                first(before)
-
-    with pytest.raises(ss.CommitConflictError) as caught:
-        race(lambda tx: tx.remove(["f0.parquet"]), lambda tx: tx.remove(["f0.parquet", "f1.parquet"]))
-    assert caught.value.paths == ["f0.parquet"]
-    table.refresh()
-    assert live_paths(table) == ["f1.parquet"]
-    with pytest.raises(ss.CommitConflictError, match="later"):
-        race(lambda tx: tx.add_files(["later.parquet"]), lambda tx: tx.add_files(["later.parquet"]))
-    race(lambda tx: tx.write(pa.table({"a": [7]})), lambda tx: tx.write(pa.table({"a": [8]})))  # mere company
-    race(lambda tx: tx.remove(["f1.parquet"]), lambda tx: tx.write(pa.table({"a": [9]})))
-    assert sorted(table.refresh().scan().to_table().column("a").to_pylist()) == [1, 7, 8, 9]
-
-
 @pytest.mark.parametrize("way", ["listed", "told", "task"])
 def test_rule_04_adding_a_path_that_is_live_is_an_error_however_it_is_spelled(tmp_path: Path, way: str) -> None:
     size = os.path.getsize(tmp_path / make_file(tmp_path, "k=1/f.parquet", {"a": [1]}))

@@ -182,8 +182,6 @@ lower(`s`)<=>'c'
 "i" == 3 AND `s` <=> 'c'
 """.strip().splitlines()
 
-NOON_NS = 1_704_456_000_000_000_000
-
 
 def any_where_rows() -> pa.Table:
     count = 24

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
 import predicate_strategies as base
 import pyarrow as pa
 from oracle import multiset
-from skipstone.engine.scan.plan import Plan
-from skipstone.engine.scan.row_groups import row_groups_of
-from skipstone.engine.scan.rows import count_matches, read_matches
 
 ROWS, GROUP_ROWS = 30_000, 12_000
 
@@ -39,20 +35,6 @@ def wide_table(rows: int = ROWS) -> pa.Table:
             "code": pa.array([f"c{i % 9}" for i in range(rows)]).dictionary_encode(),
         }
     )
-
-
-def at_positions(plan: Plan, rows: dict[str, np.ndarray], exact: bool = False) -> pa.Table:
-    """What the plan reads where an index named some rows."""
-    planning = plan.planning
-    found = [pa.Table.from_batches([], plan.schema)]
-    tasks = [replace(task, rows=rows[task.path], rows_exact=exact) for task in planning.tasks if task.path in rows]
-    for threads in (1, 2):
-        pruned = row_groups_of(tasks, planning.context, planning.index_storage)
-        for task, groups in zip(tasks, pruned, strict=True):
-            parts = list(read_matches(task, groups, planning.context, planning.storage, threads))
-            found += parts if threads == 2 else []
-            assert sum(p.num_rows for p in parts) == count_matches(task, groups, planning.context, planning.storage)
-    return pa.concat_tables(found)
 
 
 def same(found: pa.Table, wanted: pa.Table) -> None:

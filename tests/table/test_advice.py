@@ -38,12 +38,21 @@ def rows() -> pa.Table:
     return _flights()
 
 
+def _lake(root: Path, rows: pa.Table) -> str:
+    write_lake(rows, str(root / "lake"))
+    ss.create(root / "lake").close()
+    return str(root / "lake")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, rows: pa.Table) -> str:
+    """A lake that no test changes."""
+    return _lake(tmp_path_factory.mktemp("shared"), rows)
+
+
 @pytest.fixture
-def lake(tmp_path: Path, rows: pa.Table) -> str:
-    path = str(tmp_path / "lake")
-    write_lake(rows, path)
-    ss.create(path).close()
-    return path
+def own_lake(tmp_path: Path, rows: pa.Table) -> str:
+    return _lake(tmp_path, rows)
 
 
 def _read(table: ss.Table, queries: list[str]) -> tuple[int, float]:
@@ -68,9 +77,9 @@ def test_the_suggested_fpp_goes_by_the_number_of_row_groups(row_groups: float, f
     assert suggested_fpp(row_groups) == pytest.approx(fpp)
 
 
-def test_the_forecast_of_an_index_comes_true(lake: str, rows: pa.Table) -> None:
+def test_the_forecast_of_an_index_comes_true(own_lake: str, rows: pa.Table) -> None:
     """Tried on a third of the 48 files; the index is then built, and the same queries are planned."""
-    table = ss.open(lake)
+    table = ss.open(own_lake)
     wanted = rows.column("flight_id").to_pylist()[:: ROWS // 6]
     queries = [f"flight_id = '{one}'" for one in wanted]
     advice = table.advise(queries, sample_files=16)
@@ -81,9 +90,9 @@ def test_the_forecast_of_an_index_comes_true(lake: str, rows: pa.Table) -> None:
     assert ("secondary", ("flight_id",)) in _kinds(advice)
     files_now, bytes_now = _read(table, queries)
     assert (best.files_now, best.bytes_now) == (files_now, pytest.approx(bytes_now, rel=0.1))
-    before = sum(file.stat().st_size for file in Path(lake, ".skipstone").rglob("*") if file.is_file())
+    before = sum(file.stat().st_size for file in Path(own_lake, ".skipstone").rglob("*") if file.is_file())
     exec(best.code, {"table": table})
-    after = sum(file.stat().st_size for file in Path(lake, ".skipstone").rglob("*") if file.is_file())
+    after = sum(file.stat().st_size for file in Path(own_lake, ".skipstone").rglob("*") if file.is_file())
     files, size = _read(table, queries)
     saved = bytes_now - size
     assert saved / 2 <= best.bytes_now - best.bytes_then <= 2 * saved
@@ -142,11 +151,11 @@ def test_from_a_log_of_scans(lake: str, tmp_path: Path, rows: pa.Table, capsys: 
 
 
 def test_columns_that_logged_queries_need_are_included(
-    lake: str, tmp_path: Path, rows: pa.Table, capsys: pytest.CaptureFixture
+    own_lake: str, tmp_path: Path, rows: pa.Table, capsys: pytest.CaptureFixture
 ) -> None:
     """The suggestion comes true: the queries read no data file."""
     log = tmp_path / "queries.jsonl"
-    table = ss.open(lake, scan_log=log)
+    table = ss.open(own_lake, scan_log=log)
     keys = [rows.column("flight_id")[i].as_py() for i in range(0, ROWS, 1_500)]
     for key in keys:
         table.scan(ss.col("flight_id") == key, columns=["hour", "month"]).files()
@@ -158,7 +167,7 @@ def test_columns_that_logged_queries_need_are_included(
     assert plan.to_table().num_rows == 1 and "no data file read" in plan.explain()
     table.drop_index("flight_id", kind="secondary")
     with pytest.raises(SystemExit) as end:
-        main(["advise", lake, "--from-log", str(log)])
+        main(["advise", own_lake, "--from-log", str(log)])
     assert not end.value.code
     assert "include hour" in capsys.readouterr().out
     table.scan(ss.col("flight_id") == keys[0]).files()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats, told_table
 from skipstone import col
 
 
@@ -55,29 +54,6 @@ def test_statistics_and_filters_follow_a_rename(tmp_path: Path) -> None:
         table.scan("a = 12")
 
 
-def test_an_old_name_given_again_begins_anew(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.create_index("a", kind="bloom")
-    table.alter(rename={"a": "b"}, add={"a": pa.int64()})
-    assert _answers(table, "a = 12") == ([], 0)
-    assert _answers(table, "a IS NULL")[1] == _answers(table, "b IS NOT NULL")[1] == 12
-    assert _answers(table, "b = 12") == (["1.parquet"], 1)
-    commit_rows(table, {"a": [12], "b": [500], "s": ["x"]})
-    assert _answers(table, "a = 12")[1] == 1 and _rows(table, "a = 12")[0]["b"] == 500
-    assert _answers(table, "b = 500")[1] == 1
-    assert table.scan("b = 501").files().num_rows == 0
-
-
-def test_two_names_are_swapped_in_one_call(tmp_path: Path) -> None:
-    make_file(tmp_path, "f.parquet", {"a": [1, 2], "b": [10, 20]})
-    table = ss.create(tmp_path)
-    table.alter(rename={"a": "b", "b": "a"})
-    assert _rows(table) == [{"b": 1, "a": 10}, {"b": 2, "a": 20}]
-    assert _answers(table, "a = 1")[1] == 0 and _answers(table, "a = 10")[1] == 1
-    commit_rows(table, {"a": [30], "b": [3]})
-    assert _answers(table, "a = 30")[1] == _answers(table, "b = 3")[1] == 1
-
-
 def test_a_struct_is_renamed_whole(tmp_path: Path) -> None:
     make_file(tmp_path, "f.parquet", {"s": [{"x": 1, "y": "p"}, {"x": 2, "y": None}], "k": [0, 0]})
     table = ss.create(tmp_path)
@@ -89,16 +65,6 @@ def test_a_struct_is_renamed_whole(tmp_path: Path) -> None:
     assert _rows(table, "`dotted.name`.x = 2") == [{"dotted.name": {"x": 2, "y": None}, "k": 0}]
     commit_rows(table, {"dotted.name": [{"x": 7, "y": "q"}], "k": [1]})
     assert _answers(table, "`dotted.name`.x = 7")[1] == 1
-
-
-def test_files_of_one_physical_schema_hold_other_columns_before_and_after(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.alter(rename={"a": "b"}, add={"a": pa.int64()})
-    make_file(tmp_path, "3.parquet", {"a": [12], "s": ["late"]})  # the schema of the others, under the names of now
-    table.sync()
-    assert _answers(table, "a = 12") == (["3.parquet"], 1)
-    assert _answers(table, "b = 12") == (["1.parquet"], 1)
-    assert _rows(table, "a = 12") == [{"b": None, "a": 12, "s": "late"}]
 
 
 def test_a_file_that_comes_under_an_old_name_does_not_hold_the_column(tmp_path: Path) -> None:
@@ -131,18 +97,6 @@ def test_partition_columns_stand(tmp_path: Path) -> None:
 
 
 # -- add --------------------------------------------------------------------------------------------------------------
-
-
-def test_an_added_column_is_null_in_older_files_and_has_statistics_in_newer(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.alter(add={"c": pa.int32()})
-    assert table.schema.names == ["a", "s", "c"]
-    assert _answers(table, "c = 5") == ([], 0)
-    assert _answers(table, "c IS NULL")[1] == 12
-    paths = commit_rows(table, {"a": [1], "c": [5]})
-    assert _answers(table, "c = 5") == (paths, 1)
-    assert _answers(table, "c = 6") == ([], 0)
-    assert _answers(table, "c IS NULL")[1] == 12
 
 
 @pytest.mark.parametrize(
@@ -232,26 +186,6 @@ def test_an_added_column_is_given_as_field_fields_or_schema(tmp_path: Path) -> N
     assert _rows(table, "f.x = 3", columns=["d"]) == [{"d": [1, 2]}]
 
 
-# -- drop -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_dropped_column_never_comes_back(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.create_index("a", kind="bloom")
-    table.alter(drop=["a"])
-    assert table.schema.names == ["s"]
-    assert table.indexes().column("name").to_pylist() == ["stats"]
-    assert _rows(table, "s = 's12'") == [{"s": "s12"}]
-    table.alter(add={"a": pa.string()})  # of another type, even
-    assert _answers(table, "a IS NULL")[1] == 12 and _answers(table, "a = '12'") == ([], 0)
-    assert table.scan().to_table().column("a").null_count == 12
-    table.create_index("a", kind="bloom")
-    commit_rows(table, {"a": ["12"], "s": ["n"]})
-    assert _answers(table, "a = '12'")[1] == 1
-    table.alter(drop="a", add={"a": pa.int64()})  # in one call
-    assert _answers(table, "a IS NOT NULL") == ([], 0)
-
-
 # -- widen ------------------------------------------------------------------------------------------------------------
 
 _MONEY = [Decimal("1.25"), Decimal("2.00")]
@@ -336,15 +270,6 @@ def test_a_type_that_would_lose_values_is_refused(tmp_path: Path, old: pa.DataTy
 
 
 # -- order, several at once, refusals ---------------------------------------------------------------------------------
-
-
-def test_order_moves_columns_and_nothing_else(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.alter(add={"c": pa.int64()}, rename={"a": "z"}, order=["c", "s", "z"])
-    assert table.scan("z = 12").to_table().schema.names == ["c", "s", "z"]
-    assert _answers(table, "z = 12") == (["1.parquet"], 1)
-    commit_rows(table, {"z": [100], "s": ["q"]})
-    assert _answers(table, "z = 100")[1] == 1
 
 
 def test_nothing_to_change_makes_no_version(tmp_path: Path) -> None:
@@ -433,14 +358,6 @@ def test_a_transaction_speaks_the_names_of_the_version_that_it_began_with(tmp_pa
     assert covered["bloom(b)"] == 4  # the three, and what the transaction wrote: its filter was of that column
 
 
-def test_a_sync_beside_an_alteration_is_bound_to_it(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    ss.open(tmp_path).alter(rename={"a": "b"})
-    make_file(tmp_path, "3.parquet", {"b": [77]})
-    table.sync()
-    assert _answers(table, "b = 77") == (["3.parquet"], 1)
-
-
 def test_two_alterations_at_once_are_a_conflict(tmp_path: Path) -> None:
     table, other = _lake(tmp_path), ss.open(tmp_path)
     other.alter(rename={"a": "b"})
@@ -463,20 +380,6 @@ def test_an_index_of_a_column_dropped_meanwhile_is_a_conflict(tmp_path: Path, mo
     with pytest.raises(ss.CommitConflictError, match="dropped a column"):
         table.create_index("a", kind="bloom", progress=drop_once)
     assert table.refresh().indexes().num_rows == 1
-
-
-def test_older_versions_are_read_with_the_schema_of_then(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    table.alter(rename={"a": "b"}, widen={"a": pa.decimal128(22, 1)})
-    table.alter(drop="b", add={"a": pa.scalar("new")})
-    first, second, third = (ss.open(tmp_path, version=v) for v in (1, 2, 3))
-    assert _answers(first, "a = 12") == (["1.parquet"], 1) and first.schema.field("a").type == pa.int64()
-    assert _answers(second, "b = 12") == (["1.parquet"], 1)
-    assert _answers(third, "a = 'new'")[1] == 12
-    with pytest.raises(ss.InvalidArgumentError):
-        second.alter(drop="s")
-    assert table.history().column("action").to_pylist() == ["create", "alter", "alter"]
-    assert table.verify(deep=True) == []
 
 
 def test_told_files_keep_the_names_and_types_in_which_they_were_told(tmp_path: Path) -> None:
@@ -538,35 +441,3 @@ def test_a_dataset_holds_defaults_and_nothing_of_dropped_columns(tmp_path: Path)
     assert found.to_table(filter=pc.field("a") == 12).num_rows == 0
     assert found.to_table(filter=pc.field("c") == 5).num_rows == 12
     assert found.to_table(filter=pc.field("a").is_null()).num_rows == 12
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_few_sought_rows_of_many_columns_are_read_under_their_own_names(tmp_path: Path, wide: bool) -> None:
-    count = 2000
-    columns = {"k": list(range(count)), **{f"c{i}": [f"{i}-{r % 7}" for r in range(count)] for i in range(6)}}
-    make_file(tmp_path, "f.parquet", columns)
-    table = ss.create(tmp_path)
-    table.alter(rename={"k": "c0", "c0": "c1", "c1": "k", "c2": "new"}, add={"d": pa.scalar(1)})
-    where = "c0 = 1234" if not wide else "c0 >= 1234 AND c0 < 1500"
-    found = sorted(table.scan(where).to_table().to_pylist(), key=lambda row: row["c0"])
-    assert found[0] == {
-        "c0": 1234,
-        "c1": "0-2",
-        "k": "1-2",
-        "new": "2-2",
-        **{f"c{i}": f"{i}-2" for i in (3, 4, 5)},
-        "d": 1,
-    }
-    assert len(found) == (266 if wide else 1)
-
-
-def _reader(table: ss.Table) -> list[dict]:
-    return table.scan("b = 12").to_reader().read_all().to_pylist()
-
-
-@pytest.mark.parametrize("face", [_reader, lambda t: pa.table(t.scan("b = 12")).to_pylist()])
-def test_streams_speak_the_names_of_now(tmp_path: Path, face: Callable[[ss.Table], list[dict]]) -> None:
-    table = _lake(tmp_path)
-    table.alter(rename={"a": "b"})
-    assert face(table) == [{"b": 12, "s": "s12"}]
-    assert len(live_paths(table)) == 3

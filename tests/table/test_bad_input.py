@@ -203,9 +203,15 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
 }
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
+    return ss.create(_lake(tmp_path_factory.mktemp("shared") / "lake"))
+
+
+@pytest.mark.filterwarnings("ignore:.*changed since the last sync")  # some cases put files into the folder
 @pytest.mark.parametrize("case", ARGUMENTS)
-def test_bad_input_is_one_of_our_errors_and_changes_nothing(table: ss.Table, case: str) -> None:
-    act, kind, word = ARGUMENTS[case]
+def test_bad_input_is_one_of_our_errors_and_changes_nothing(shared: ss.Table, case: str) -> None:
+    table, (act, kind, word) = shared, ARGUMENTS[case]
     with pytest.raises(kind) as caught:
         act(table)
     assert isinstance(caught.value, ss.SkipstoneError)

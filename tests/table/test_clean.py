@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,50 +117,6 @@ def test_rule_10_a_file_overwritten_and_synced_is_not_deleted_as_the_old_one(tmp
     pq.write_table(pa.table({"x": [7]}), lake / "a.parquet")  # not synced: nobody's yet
     table.clean(retain_versions=1, min_age=NOW, delete_data=True)
     assert (lake / "a.parquet").exists()
-
-
-def test_rule_10_a_path_that_any_retained_version_names_stays(tmp_path: Path) -> None:
-    """Two lives of one path: the first in a version that is kept, the second in one that is not."""
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    for name in ("a", "b"):
-        pq.write_table(pa.table({"x": [1]}), lake / f"{name}.parquet")
-    table = ss.create(lake)
-    for _ in range(2):
-        with table.transaction() as tx:
-            tx.remove(["a.parquet"])
-        with table.transaction() as tx:
-            tx.add_files(["a.parquet"])
-    with table.transaction() as tx:
-        tx.remove(["a.parquet"])
-    for retain in range(table.version, 0, -1):
-        table.clean(retain_versions=retain, min_age=NOW, delete_data=True)
-        names = any(
-            "a.parquet" in ss.open(lake, version=v).files()["path"].to_pylist()
-            for v in range(table.version - 6, table.version)
-            if not any(low <= v <= high for low, high in table.handle.instant.cleaned) and v > 0
-        )
-        assert (lake / "a.parquet").exists() or not names
-    assert not (lake / "a.parquet").exists()
-
-
-def test_a_file_that_a_clean_removes_is_taken_back_by_nobody(tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    for name in ("a", "b"):
-        pq.write_table(pa.table({"x": [1]}), lake / f"{name}.parquet")
-        _age(lake / f"{name}.parquet", hours=2)
-    table = ss.create(lake)
-    with table.transaction() as tx:
-        tx.remove(["a.parquet"])
-    for file in (lake / ".skipstone").rglob("*"):
-        _age(file, hours=2)
-    other = ss.open(lake)
-    with pytest.raises(ss.CommitConflictError, match=r"a\.parquet: a clean removed it"), other.transaction() as tx:
-        tx.add_files(["a.parquet"])
-        # The removal is older than that, and the transaction younger.
-        table.clean(retain_versions=1, min_age=dt.timedelta(hours=1), delete_data=True)
-    assert not (lake / "a.parquet").exists()
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -364,29 +319,6 @@ def test_rule_07_a_paused_writer_whose_base_was_cleaned_hears_that_it_was_given_
         table.clean(retain_versions=1, min_age=NOW)
         writer.handle.forget()
     assert _values(ss.open(table.location)) == [1, 2, 20]
-
-
-def test_a_writer_that_begins_at_a_version_which_was_cleaned_adds_to_the_newest(table: ss.Table) -> None:
-    late = ss.open(table.location)
-    with table.transaction() as tx:
-        tx.write(_rows(20))
-    table.clean(retain_versions=1, min_age=NOW)
-    late.handle.forget()
-    with late.transaction() as tx:
-        tx.write(_rows(21))
-    assert _values(late) == [1, 2, 20, 21]
-
-
-def test_a_live_transactions_base_stays(table: ss.Table) -> None:
-    writer = ss.open(table.location)
-    with writer.transaction() as tx:
-        tx.write(_rows(6))
-        for value in (20, 21):
-            with table.transaction() as late:
-                late.write(_rows(value))
-        time.sleep(0.01)
-        table.clean(retain_versions=1, min_age=dt.timedelta(hours=1))
-    assert _values(writer) == [1, 2, 6, 20, 21]
 
 
 @pytest.mark.parametrize("odd", [{"retain_versions": 0}, {"retain_versions": True}, {"min_age": 3600}])

@@ -68,12 +68,6 @@ def test_clustered_and_spread_columns_of_every_kind(tmp_path: Path, kind: pa.Dat
     assert len(spread.domain) == 2
 
 
-def test_texts_that_one_odd_value_pushes_together_are_told_apart_still(tmp_path: Path) -> None:
-    spans = [(f"https://www.example.com/{n:05d}", f"https://www.example.com/{n:05d}z") for n in range(100)]
-    found = _told(tmp_path, [*spans, ("ftp", "ftp")], pa.string()).layout("a")
-    assert found.depth_max == 1
-
-
 # -- files without bounds, or without values --------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import json
 import logging
 import os
 import pickle
@@ -15,10 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from skipstone.commands.app import main
 
 ODD = """<script>alert(1)</script>&amp;"><img src=x onerror="alert(1)"></style></div>"""
 TAGS = {"div", "style", "b", "span", "table", "thead", "tbody", "tr", "th", "td", "svg", "rect", "progress"}
 ATTRIBUTES = {"class", "style", "viewbox", "preserveaspectratio", "width", "height", "x", "y", "value", "max"}
+
+
+OF_REPORTS = {"html", "head", "meta", "title", "style", "body", "section", "h2", "div", "span", "b"}
+OF_REPORTS |= {"table", "thead", "tbody", "tr", "th", "td", "svg", "rect"}
+VOID = {"meta"}
 
 
 class Page(html.parser.HTMLParser):
@@ -27,7 +34,7 @@ class Page(html.parser.HTMLParser):
     def __init__(self, page: str):
         super().__init__()
         self.tags: set[str] = set()
-        self.attributes: set[str] = set()
+        self.attributes: dict[str, set[str]] = {}
         self.text, self._open = "", list[str]()
         self.feed(page)
         self.close()
@@ -35,8 +42,10 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self._open.append(tag)
+        for name, value in attrs:
+            self.attributes.setdefault(name, set()).add(value or "")
+        if tag not in VOID:
+            self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list) -> None:
         self.handle_starttag(tag, attrs)
@@ -47,12 +56,12 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._open[-1:] != ["style"]:
-            self.text += data
+            self.text += f"{data}\n"
 
 
 def _shown(thing: object) -> Page:
     page = Page(thing._repr_html_())  # type: ignore[attr-defined]
-    assert page.tags <= TAGS and page.attributes <= ATTRIBUTES
+    assert page.tags <= TAGS and page.attributes.keys() <= ATTRIBUTES
     return page
 
 
@@ -115,7 +124,7 @@ def test_a_bar_in_a_notebook_is_one_output(table: ss.Table, capsys: pytest.Captu
     assert capsys.readouterr().err == ""
     assert len({output["transient"]["display_id"] for output in outputs}) == 1
     last = Page(outputs[-1]["data"]["text/html"])
-    assert "4 of 4" in last.text and last.tags <= TAGS and last.attributes <= ATTRIBUTES
+    assert "4 of 4" in last.text and last.tags <= TAGS and last.attributes.keys() <= ATTRIBUTES
 
 
 # -- logging ----------------------------------------------------------------------------------------------------------
@@ -238,8 +247,91 @@ def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
     of_program = [sys.executable, "-c", program]
     of_commands = [sys.executable, "-m", "skipstone", "scan", str(tmp_path), "--where", "n = 1", "--count"]
     slow = ["slow plan: scan of", "statistics", "requests"]
-    for threshold, warned in (("0", slow), ("60000", []), ("x", ["no number"])):
+    for command, threshold, warned in (
+        (of_program, "0", slow),
+        (of_commands, "0", slow),
+        (of_program, "60000", []),
+        (of_program, "x", ["no number"]),
+    ):
         environment = {**os.environ, "SKIPSTONE_SLOW_PLAN_MS": threshold}
-        for command in (of_program, of_commands):
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            assert all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), run.stderr
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), run.stderr
+
+
+# -- the report -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def partitioned(tmp_path: Path) -> ss.Table:
+    """Three partitions of names that look like HTML, with a filter that lacks a file, and a version more."""
+    root = tmp_path / "a <b>lake & co"
+    for day in range(3):
+        folder = root / f"day={day}<i>"
+        folder.mkdir(parents=True)
+        rows = pa.table({ODD: [f"{ODD}{day}-{i}" for i in range(40)], "n": range(40 * day, 40 * day + 40)})
+        pq.write_table(rows, folder / "part.parquet")
+    table = ss.create(root)
+    table.create_index(ODD, kind="bloom")
+    pq.write_table(rows, root / "day=2<i>" / "later.parquet")
+    table.sync()
+    return table
+
+
+def _read(page: str) -> Page:
+    read = Page(page)
+    assert read.tags <= OF_REPORTS
+    assert not {"src", "href", "onerror", "onload", "action"} & set(read.attributes)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert page.startswith("<!doctype html>")
+    assert "default-src 'none'; style-src 'unsafe-inline'" in read.attributes["content"]
+    return read
+
+
+def test_names_are_text_and_nothing_is_loaded(partitioned: ss.Table) -> None:
+    page = partitioned.report()
+    read = _read(page)
+    assert ODD in read.text
+    assert "day=2<i>" in read.text
+    assert "a <b>lake & co" in read.text
+
+
+def test_its_figures_are_those_of_the_table(partitioned: ss.Table) -> None:
+    read = _read(partitioned.report())
+    lines = read.text.splitlines()
+    assert "4 files, 160 rows and " in read.text and " of Parquet in 3 partitions; 3 columns; " in read.text
+    row = lines[lines.index("bloom") :]
+    assert row[1:3] == ["3", "4"]  # the filter lacks a file
+    assert {"create", "index", "sync"} <= set(lines)
+
+
+def test_the_log_and_the_advice_come_in(partitioned: ss.Table, tmp_path: Path) -> None:
+    log = tmp_path / "queries.jsonl"
+    asked = ss.open(partitioned.location, scan_log=log)
+    for _ in range(2):
+        asked.scan(ss.col("n") == 7).files()
+    with open(log, "a") as file:
+        file.write('{"where": "torn", "filters": [1], "files_in": "x"}\nnot JSON\n')
+        file.write(json.dumps({"where": ODD, "table": partitioned.location, "filters": {ODD: [ODD]}}) + "\n")
+    before = log.read_bytes()
+    advice = asked.advise([f"n = 7 OR n = {n}" for n in (99, 100)] + [f"{ODD} = 1"])
+    lines = _read(asked.report(log=log, advice=advice)).text.splitlines()
+    assert log.read_bytes() == before  # drawing is no asking
+    assert any(line.startswith("2 plans skipped 75.0% of files and ") for line in lines)
+    assert "2 of 8" in lines
+    assert any(ODD in line for line in lines if line.startswith("not read"))
+
+
+def test_it_is_written_whole_or_not_at_all(
+    partitioned: ss.Table, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    target = tmp_path / "report.html"
+    with pytest.raises(SystemExit) as end:
+        main(["report", partitioned.location, "-o", str(target), "--json"])
+    assert not end.value.code
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {"output": str(target), "size_bytes": target.stat().st_size}
+    _read(target.read_text(encoding="utf-8"))
+    with pytest.raises(ss.StorageError, match="report"):
+        partitioned.report(tmp_path / "nowhere" / "report.html")
+    assert [path.name for path in tmp_path.iterdir() if "report" in path.name] == ["report.html"]

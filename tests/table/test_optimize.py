@@ -9,8 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string()), ("p", pa.string())])
 
@@ -38,10 +36,6 @@ def table(tmp_path: Path) -> ss.Table:
         for value in range(4):
             _write(made, p, base + value * 10, base + value * 10 + 5)
     return made
-
-
-def _runs(table: ss.Table) -> list[int]:
-    return [len(table.handle.instant.manifest), *(len(i.runs) for i in table.handle.instant.indexes)]
 
 
 def test_a_second_optimize_makes_no_version(table: ss.Table) -> None:
@@ -92,24 +86,6 @@ def test_what_others_dropped_is_not_covered(tmp_path: Path, dropped: str) -> Non
     behind.optimize()
     assert {row["files_covered"] for row in behind.indexes().to_pylist()} == {1}
     assert behind.scan("b = 'u'").count() == 1
-
-
-def test_an_empty_table_has_nothing_to_optimize(tmp_path: Path) -> None:
-    table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=["p"])
-    assert table.optimize() == 1
-
-
-def test_runs_are_merged_and_older_versions_read_theirs(table: ss.Table) -> None:
-    before = {v: ss.open(table.location, version=v) for v in range(1, table.version + 1)}
-    told = {v: opened.files().to_pylist() for v, opened in before.items()}
-    old = ss.open(table.location)
-    table.optimize()
-    assert _runs(table) == [1, 1]
-    assert old.scan("x = 15").to_table().num_rows == 1
-    for v, opened in before.items():
-        opened.handle.forget()
-        assert ss.open(table.location, version=v).files().to_pylist() == told[v]
-    assert table.verify(deep=True) == []
 
 
 def test_aggregates_are_tightened_after_a_removal(table: ss.Table) -> None:
@@ -175,50 +151,3 @@ def test_a_damaged_run_is_left_and_answers_stay(table: ss.Table) -> None:
         assert opened.optimize() == made
         assert opened.scan("x = 15").to_table().num_rows == 1
         assert opened.scan("x = 0").to_table().num_rows == 0
-
-
-def test_a_commit_meanwhile_is_kept(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.indexes.stats import rows as module
-
-    with table.transaction() as tx:
-        tx.remove([_path_of(table, 0)])
-    other = ss.open(table.location)
-    tightened = module.tightened
-
-    def slow(snapshot, index):
-        if other.version == 10:
-            _write(other, "c", 1000)
-        return tightened(snapshot, index)
-
-    monkeypatch.setattr(module, "tightened", slow)
-    table.optimize()
-    assert (table.version, table.handle.instant.totals["files"]) == (12, 8)
-    assert table.scan("x = 1000").to_table().num_rows == 1
-    assert table.verify(deep=True) == []
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_answers_are_the_same_before_and_after(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    table = ss.create(tmp_path_factory.mktemp("random") / "lake", schema=SCHEMA, partitioning=["p"])
-    rows: dict[str, list[int]] = {}
-    for step in range(data.draw(st.integers(1, 8), label="steps")):
-        what = data.draw(st.sampled_from(["write", "remove", "optimize"]))
-        if what == "write":
-            values = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=3))
-            before = set(rows)
-            _write(table, data.draw(st.sampled_from("ab")), *values)
-            (path,) = set(table.files()["path"].to_pylist()) - before
-            rows[path] = values
-        elif what == "remove" and rows:
-            path = data.draw(st.sampled_from(sorted(rows)))
-            with table.transaction() as tx:
-                tx.remove([path])
-            del rows[path]
-        else:
-            made = table.optimize()
-            assert table.optimize() == made, step
-        low = data.draw(st.integers(-1, 51))
-        found = table.scan(f"x >= {low} AND x < {low + 5}").to_table()["x"].to_pylist()
-        assert sorted(found) == sorted(v for values in rows.values() for v in values if low <= v < low + 5)
-    assert table.verify(deep=True) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,22 +42,16 @@ def rows(names: list[str], tail: str = "t") -> pa.Table:
     return pa.table({**columns, "p": pa.array([row % 2 for row in range(len(names))], pa.int32())})
 
 
-INDEXES: dict[str, Callable[[ss.Table], object]] = {
-    "statistics": lambda table: None,
-    "secondary": lambda table: table.create_index("name", "secondary"),
-    "secondary in shards": lambda table: table.create_index("name", "secondary", shard_bytes=2_000),
-    "compound": lambda table: table.create_index(["n", "name"], "secondary"),
-    "bloom": lambda table: table.create_index("name", "bloom"),
-    "ngram": lambda table: table.create_index("name", "ngram"),
-    "expression": lambda table: table.create_index("lower(name)", "secondary"),
-    "all": lambda table: [
-        table.create_index("name", "secondary"),
-        table.create_index("tail", "secondary", maintain="refresh"),
-        table.create_index(["name", "tail"], "bloom"),
-        table.drop_index("tail", "stats"),
-        table.create_index("tail", "stats"),
-    ],
-}
+def every_index(table: ss.Table) -> None:
+    """An index of each kind and form, of the column with the erased value and of those next to it."""
+    table.create_index("name", "secondary", shard_bytes=2_000)
+    table.create_index(["n", "name"], "secondary")
+    table.create_index("tail", "secondary", maintain="refresh")
+    table.create_index("lower(name)", "secondary")
+    table.create_index("name", "ngram")
+    table.create_index(["name", "tail"], "bloom")
+    table.drop_index("tail", "stats")
+    table.create_index("tail", "stats")
 
 
 def check_answers(table: ss.Table, expected: pa.Table) -> None:
@@ -74,10 +67,10 @@ def check_answers(table: ss.Table, expected: pa.Table) -> None:
     assert table.verify(deep=True) == []
 
 
-@pytest.mark.parametrize(("indexes", "erased"), [*((indexes, ERASED) for indexes in INDEXES), ("all", MIDDLE)])
-def test_a_deleted_value_is_nowhere_after_a_purge(tmp_path: Path, indexes: str, erased: str) -> None:
+@pytest.mark.parametrize("erased", [ERASED, MIDDLE])
+def test_a_deleted_value_is_nowhere_after_a_purge(tmp_path: Path, erased: str) -> None:
     table = lake(tmp_path, erased=erased)
-    INDEXES[indexes](table)
+    every_index(table)
     table.delete(f"name = '{erased}'")
     expected = table.scan().to_table()
     assert any(".skipstone" in trace for trace in traces(tmp_path, erased)) or erased == MIDDLE
@@ -91,18 +84,6 @@ def test_a_deleted_value_is_nowhere_after_a_purge(tmp_path: Path, indexes: str, 
     check_answers(ss.open(tmp_path), expected)
     table.optimize()
     assert traces(tmp_path, erased) == []
-
-
-def test_what_optimize_and_older_versions_left_is_purged_too(tmp_path: Path) -> None:
-    table = lake(tmp_path)
-    table.create_index("name", "secondary")
-    table.delete(f"name = '{ERASED}'")
-    table.optimize()
-    table.update({"tail": "'t'"}, "n = 3")
-    table.clean(retain_versions=2, min_age=NOW)
-    table.purge()
-    assert traces(tmp_path, ERASED) == []
-    assert table.scan("tail = 't'").count() == FILES + 1
 
 
 def test_row_groups_are_pruned_after_a_purge_as_before(tmp_path: Path) -> None:
@@ -171,24 +152,6 @@ def test_statistics_of_a_dropped_column_go(tmp_path: Path) -> None:
     table.alter(drop="tail")
     table.purge()
     assert [trace for trace in traces(tmp_path / ".skipstone", f"tail of {ERASED}"[:16]) if "runs/" in trace] == []
-
-
-def test_time_travel_ends_and_says_why(tmp_path: Path) -> None:
-    table = lake(tmp_path)
-    table.delete(f"name = '{ERASED}'")
-    reader, before = ss.open(tmp_path), table.version
-    table.purge()
-    for version in range(1, table.version):
-        with pytest.raises(ss.NotATableError, match=f"version {version} was cleaned or purged"):
-            ss.open(tmp_path, version=version)
-        with pytest.raises(ss.NotATableError, match="was cleaned or purged"):
-            table.restore(version)
-    with pytest.raises(ss.InvalidArgumentError, match=r"\(purge\) cannot be rolled back"):
-        table.rollback()
-    history = table.history().to_pylist()
-    assert [row["version"] for row in history] == list(range(1, table.version + 1))
-    assert history[-1]["action"] == "purge"
-    assert reader.refresh().version == table.version > before
 
 
 def test_a_second_purge_has_nothing_to_do(tmp_path: Path) -> None:
@@ -305,7 +268,7 @@ def test_files_elsewhere_and_files_of_others_stay(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of purges that were killed
 def test_a_purge_that_is_killed_is_done_by_the_next(tmp_path: Path) -> None:
     table = lake(tmp_path / "origin")
-    INDEXES["all"](table)
+    every_index(table)
     table.delete(f"name = '{ERASED}'")
     expected = table.scan().to_table()
 

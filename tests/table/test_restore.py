@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import shutil
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_table
+from lake_strategies import add_told, kept_paths, live_paths, make_file, told_file, told_table
 
 FILES = ("f.parquet", "g.parquet", "h.parquet")
 
@@ -54,23 +53,6 @@ def test_a_file_that_returned_is_not_remembered_as_removed(table: ss.Table) -> N
     assert len(_values(table)) == 30
 
 
-def test_the_files_of_an_older_version(table: ss.Table) -> None:
-    first, before = _ids(table), _values(table)
-    _act(table, remove=("f.parquet",), rows=(500, 501))
-    _act(table, remove=("h.parquet",))
-    _act(table, rows=(502,))
-    assert table.restore(1) == 5 == table.version
-    assert _values(table) == before and sorted(live_paths(table)) == sorted(FILES)
-    assert _ids(table) == first
-    assert kept_paths(table, "a = 205") == ["h.parquet"] and kept_paths(table, "a >= 500") == []
-    assert table.scan("a = 207").row_groups().to_pylist() == [{"path": "h.parquet", "row_group": 1}]
-    assert table.sync() == 5  # what was written since lies there still
-    assert [ss.open(table.location, version=v).scan().count() for v in range(1, 6)] == [30, 22, 12, 13, 30]
-    row = table.history().to_pylist()[-1]
-    assert (row["action"], row["files_added"], row["files_removed"], row["detail"]) == ("restore", 2, 2, "to version 1")
-    assert table.verify(deep=True) == []
-
-
 def test_what_is_so_already_makes_no_version(table: ss.Table) -> None:
     assert table.restore(1) == 1
     _act(table, remove=("f.parquet",))
@@ -96,20 +78,6 @@ def test_rule_05_the_schema_and_the_indexes_of_now(table: ss.Table) -> None:
     assert table.scan("b IS NULL").count() == 30 and kept_paths(table, "b = 'x'") == []
     with ss.open(table.location, version=1) as then:
         assert then.schema.names == ["a"] and then.indexes().num_rows == 1
-
-
-def test_rule_06_ids_are_never_given_to_another_file(table: ss.Table) -> None:
-    first = _ids(table)
-    seen = set(first.values())
-    for number in range(4):
-        _act(table, remove=("g.parquet",), rows=(500 + number,))
-        seen |= set(_ids(table).values())
-        table.restore(1)
-        assert _ids(table) == first
-        highest = table.handle.instant.next["sequence"]
-        commit_rows(table, {"a": [number]})
-        assert min(set(_ids(table).values()) - seen) & 0xFFFFFFFF == highest
-        seen |= set(_ids(table).values())
 
 
 def test_rule_18_the_states_of_then(tmp_path: Path) -> None:
@@ -141,32 +109,6 @@ def test_slices_are_those_of_then(tmp_path: Path) -> None:
     assert table.slices().to_pylist() == then and live_paths(table) == ["b1", "l1"]
     table.restore(5)
     assert (row := table.slices().to_pylist()[0])["base"] == "b2" and row["logs"] == ["l2"]
-
-
-def test_rule_09_keys_of_what_is_undone_are_free_and_those_of_then_stand(table: ss.Table) -> None:
-    _act(table, rows=(500,), key="one")
-    _act(table, rows=(501,), key="two")
-    table.restore(2)
-    _act(table, rows=(500,), key="one")
-    assert table.version == 4 and _values(table, "a >= 500") == [500]
-    _act(table, rows=(501,), key="two")
-    assert table.version == 5 and _values(table, "a >= 500") == [500, 501]
-    table.restore(1)
-    table.restore(3)
-    _act(table, rows=(500,), key="one")
-    _act(table, rows=(501,), key="two")
-    assert table.version == 7 and _values(table, "a >= 500") == [500, 501]
-
-
-def test_rule_09_a_key_whose_files_went_otherwise_is_free_again_too(table: ss.Table) -> None:
-    """Version 1 has no such key: once it is restored the work may be done anew, though no file differs."""
-    _act(table, rows=(500,), key="one")
-    _act(table, remove=tuple(set(live_paths(table)) - set(FILES)))
-    _act(table, rows=(500,), key="one")
-    assert table.version == 3
-    assert table.restore(1) == 4
-    _act(table, rows=(500,), key="one")
-    assert table.version == 5 and _values(table, "a >= 500") == [500]
 
 
 @pytest.mark.parametrize("how", ["gone", "overwritten"])
@@ -212,35 +154,6 @@ def test_a_file_that_is_bound_anew_is_the_same(table: ss.Table) -> None:
     table.restore(2)
     assert _values(table, "a = 1") == [1, 1]
     assert table.scan("b = 2").count() == 1 and kept_paths(table, "b = 2") == ["wide.parquet"]
-
-
-def test_empty_and_full_again(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
-    commit_rows(table, {"a": [1, 2], "p": [1, 2]})
-    table.restore(1)
-    assert (
-        table.partitions().num_rows == 0
-        and table.handle.instant.totals["files"] == table.handle.instant.totals["rows"] == 0
-    )
-    table.restore(2)
-    assert {row["partition"]: row["row_count"] for row in table.partitions().to_pylist()} == {"p=1": 1, "p=2": 1}
-    assert table.scan("p = 2 AND a = 2").count() == 1 and table.scan("a = 1 AND p = 2").files().num_rows == 0
-    assert table.handle.instant.totals["plain"] == 2
-
-
-def test_many_files_of_many_commits(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
-    for number in range(25):
-        commit_rows(table, {"a": [10 * number, 10 * number + 5]})
-    made = table.version
-    table.restore(6)
-    assert table.scan().count() == 10
-    table.restore(made)
-    assert table.scan().count() == 50
-    assert all(
-        len(kept_paths(table, f"a = {10 * n + 5}")) == table.scan(f"a = {10 * n + 5}").count() for n in range(25)
-    )
-    assert len(table.handle.instant.manifest) <= 6
 
 
 def test_another_commit_that_was_first_is_seen(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,40 +320,6 @@ def test_a_file_that_returns_while_the_directory_is_listed_stays(
     table.sync()
     assert _values(table, "a < 50") == list(range(10))
     assert table.sync() == table.version
-
-
-def test_rule_10_a_clean_keeps_what_a_restored_version_names(table: ss.Table) -> None:
-    """A version between two without f: it is readable, and f is of an older segment than it."""
-    _act(table, remove=("f.parquet",))
-    table.restore(1)
-    restored = table.version
-    _act(table, remove=("f.parquet",))
-    table.clean(retain_versions=3, min_age=dt.timedelta(0), delete_data=True)
-    with ss.open(table.location, version=restored) as then:
-        assert _values(then, "a < 50") == list(range(10))
-    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-    assert not (Path(table.location) / "f.parquet").exists()
-
-
-def test_rule_10_what_a_clean_removed_does_not_return(table: ss.Table) -> None:
-    table.savepoint("s")
-    _act(table, remove=("f.parquet",))
-    with table.transaction() as tx:
-        tx.add_files(["f.parquet"])
-        tx.remove(["g.parquet"])
-    data = (Path(table.location) / "g.parquet").read_bytes()
-    times = (Path(table.location) / "g.parquet").stat()
-    table.drop_savepoint("s")
-    _act(table, remove=("f.parquet",))
-    version = table.version
-    table.clean(retain_versions=2, min_age=dt.timedelta(0), delete_data=True)
-    assert not (Path(table.location) / "g.parquet").exists()
-    (Path(table.location) / "g.parquet").write_bytes(data)
-    os.utime(Path(table.location) / "g.parquet", ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert table.sync() == table.version, "it was removed"
-    with pytest.raises(ss.NotATableError, match="cleaned"):
-        table.restore(1)
-    assert table.restore(version - 1) == table.version and "f.parquet" in live_paths(table)
 
 
 @pytest.mark.parametrize("kind", ["bloom", "stats"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats, told_table
 
 NAMES = ("f", "g", "h")
 
@@ -58,20 +58,6 @@ def test_what_a_commit_added_goes_and_stays_remembered(table: ss.Table) -> None:
     assert (last["action"], last["files_removed"], last["detail"]) == ("rollback", 1, f"of version {made}")
 
 
-def test_several_versions(table: ss.Table) -> None:
-    before, covered = _values(table), _covered(table)
-    _remove(table, "f", "g")
-    commit_rows(table, {"a": [500], "b": ["new"]})
-    _remove(table, "h")
-    assert table.rollback(3) == 6 and _values(table) == before and _covered(table) == covered
-    last = table.history().to_pylist()[-1]
-    counts = last["files_added"], last["files_removed"], last["rows_changed"]
-    assert counts == (3, 1, 29) and last["detail"] == "of versions 3 to 5"
-    assert table.rollback() == 7 and _values(table) == [500]
-    assert table.rollback(2) == 7 and _values(table) == [500], "it is the same"
-    assert table.verify(deep=True) == []
-
-
 def test_rule_05_what_comes_back_is_covered_as_it_was(table: ss.Table) -> None:
     first, covered = _ids(table), _covered(table)
     _remove(table, "f", "g")
@@ -85,34 +71,6 @@ def test_rule_05_what_comes_back_is_covered_as_it_was(table: ss.Table) -> None:
     table.optimize()
     assert _values(table, "a = 105") == [105, 105] and table.scan("b = 'g101'").count() == 2
     assert table.verify(deep=True) == []
-
-
-def test_rule_05_an_aggregate_that_spoke_of_who_stayed_speaks_of_who_came_back(tmp_path: Path) -> None:
-    for p in (1, 2):
-        for name, value in (("a", 1), ("b", 1000 * p)):
-            make_file(tmp_path, f"p={p}/{name}.parquet", {"x": [value]})
-    table = ss.create(tmp_path)
-    with table.transaction() as tx:
-        tx.remove(["p=1/b.parquet", "p=2/a.parquet", "p=2/b.parquet"])  # of p=2 nothing is left
-    table.rollback()
-    for where, kept in {"x = 2000": ["p=2/b.parquet"], "x = 1000": ["p=1/b.parquet"], "x > 2000": []}.items():
-        assert kept_paths(table, where) == kept
-    parts = {row["partition"]: (row["file_count"], row["row_count"]) for row in table.partitions().to_pylist()}
-    assert parts == {"p=1": (2, 2), "p=2": (2, 2)} and table.handle.instant.totals["files"] == 4
-    assert table.scan("p = 2").count() == 2 and table.scan().min("x") == 1 and table.scan("p = 2").max("x") == 2000
-
-
-def test_a_replace_is_turned_round(table: ss.Table, tmp_path: Path) -> None:
-    make_file(tmp_path, "f2.parquet", {"a": [7], "b": ["f7"]})
-    with table.transaction() as tx:
-        tx.replace(["f.parquet"], ["f2.parquet"])
-    table.rollback()
-    assert sorted(live_paths(table)) == ["f.parquet", "g.parquet", "h.parquet"] and _values(table, "a < 50") == list(
-        range(10)
-    )
-    table.rollback()  # and a rollback is a commit like others
-    assert sorted(live_paths(table)) == ["f2.parquet", "g.parquet", "h.parquet"] and _values(table, "a < 50") == [7]
-    assert kept_paths(table, "a = 7") == ["f2.parquet"] and kept_paths(table, "a = 8") == []
 
 
 def test_a_sync_is_rolled_back_and_does_not_happen_again(table: ss.Table, tmp_path: Path) -> None:
@@ -241,16 +199,6 @@ def test_rule_09_a_rollback_frees_the_key(table: ss.Table) -> None:
     assert _values(table, "a = 500") == [500]
 
 
-def test_rule_09_what_is_rolled_back_twice_has_its_key_again(table: ss.Table) -> None:
-    for _ in range(2):
-        with table.transaction(key="load-1") as tx:
-            tx.write(pa.table({"a": [500], "b": ["new"]}))
-        if table.version == 3:
-            table.rollback()
-            table.rollback()
-    assert table.version == 5 and _values(table, "a = 500") == [500]
-
-
 def test_arguments(table: ss.Table) -> None:
     for odd in (0, -1, 2, 99, "1", 1.0, True, None):
         with pytest.raises(ss.InvalidArgumentError, match=r"version.*restore\(\)"):
@@ -258,24 +206,3 @@ def test_arguments(table: ss.Table) -> None:
     with pytest.raises(ss.InvalidArgumentError, match="for reading"):
         ss.open(table.location, version=2).rollback()
     assert ss.open(table.location).version == 2
-
-
-def test_another_commit_that_was_first(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit_rows(table, {"a": [500], "b": ["new"]})
-    other, real = ss.open(table.location), table.handle.timeline.publish
-
-    def publish(instant):
-        monkeypatch.undo()
-        commit_rows(other, {"a": [501], "b": ["new"]})
-        return real(instant)
-
-    monkeypatch.setattr(table.handle.timeline, "publish", publish)
-    with pytest.raises(ss.CommitConflictError, match="version 4 is above it"):
-        table.rollback()
-    assert _values(table.refresh(), "a >= 500") == [500, 501]
-    written = {str(f.relative_to(Path(table.location) / ".skipstone")) for f in Path(table.location).rglob("runs/*/*")}
-    named = set()
-    for version in range(1, 5):
-        instant = ss.open(table.location, version=version).handle.instant
-        named |= {run.path for run in instant.manifest} | {r.path for i in instant.indexes for r in i.runs}
-    assert written <= named  # what the attempt wrote is removed

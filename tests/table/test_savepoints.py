@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import commit_rows, kept_paths, live_paths, make_file
+from lake_strategies import commit_rows
 
 
 @pytest.fixture
@@ -48,26 +47,6 @@ def test_a_savepoint_is_opened_and_restored(table: ss.Table) -> None:
     for wrong in ({"version": 1, "savepoint": "before"}, {"savepoint": "before", "as_of": table.history()["time"][0]}):
         with pytest.raises(ss.InvalidArgumentError, match="only one of"):
             ss.open(table.location, **wrong)
-
-
-def test_every_action_carries_savepoints_on(table: ss.Table, tmp_path: Path) -> None:
-    table.savepoint("s")
-    make_file(tmp_path, "f.parquet", {"a": [1]})
-    for act in (
-        lambda: commit_rows(table, {"a": [1]}),
-        table.sync,
-        lambda: table.create_index("a", kind="bloom"),
-        lambda: table.alter(rename={"a": "b"}),
-        lambda: table.restore(3),
-        lambda: table.restore(4),
-        lambda: table.savepoint("t"),
-    ):
-        before = table.version
-        act()
-        assert table.version == before + 1 and table.handle.instant.savepoints["s"] == 1
-    table.drop_savepoint("s")
-    assert table.handle.instant.savepoints == {"t": 8}
-    assert table.history().to_pylist()[-1]["detail"] == "'s' dropped"
 
 
 def test_names_that_cannot_be(table: ss.Table) -> None:
@@ -123,87 +102,3 @@ def test_a_version_that_was_cleaned_gets_no_name_and_comes_back_no_more(
     with pytest.raises(ss.InvalidArgumentError, match="clean"):
         table.rollback()
     assert table.restore(3) == 4 and table.savepoint("kept") == 5
-
-
-def test_a_savepoint_keeps_its_files_from_clean(tmp_path: Path) -> None:
-    make_file(tmp_path, "f.parquet", {"a": [1]})
-    make_file(tmp_path, "g.parquet", {"a": [2]})
-    table = ss.create(tmp_path)
-    table.savepoint("s")
-    with table.transaction() as tx:
-        tx.remove(["f.parquet"])
-    with table.transaction() as tx:
-        tx.remove(["g.parquet"])
-    commit_rows(table, {"a": [3]})
-    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-    with pytest.raises(ss.NotATableError, match="version 3 was cleaned"):
-        table.restore(3)
-    with pytest.raises(ss.InvalidArgumentError, match="clean"):
-        table.rollback()
-    assert ss.open(tmp_path, savepoint="s").scan().to_table().column("a").to_pylist() == [1, 2]
-    table.restore(savepoint="s")
-    assert sorted(live_paths(table)) == ["f.parquet", "g.parquet"] and kept_paths(table, "a = 2") == ["g.parquet"]
-    assert table.scan().to_table().num_rows == 2 and table.verify(deep=True) == []
-    table.drop_savepoint("s")
-    commit_rows(table, {"a": [4]})
-    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-    assert table.scan().count() == table.scan().to_table().num_rows == 3  # live, whichever version brought them
-
-
-# -- time travel ------------------------------------------------------------------------------------------------------
-
-
-def test_each_version_answers_with_the_indexes_of_its_own(tmp_path: Path) -> None:
-    """An index made later speaks of the files of its day: believed in an older version, it would lose what that had."""
-    for name, values in (("f", [1, 50]), ("g", [2, 60])):
-        make_file(tmp_path, f"{name}.parquet", {"a": values})
-    table = ss.create(tmp_path)
-    with table.transaction() as tx:
-        tx.remove(["f.parquet"])
-    table.create_index("a", kind="bloom")
-    table.drop_index("a", kind="stats")
-    commit_rows(table, {"a": [30]})
-    live = live_paths(table)
-    table.restore(1)
-    table.create_index("a", kind="stats")
-    times = table.history().column("time").to_pylist()
-    kinds = {1: ["stats"], 2: ["stats"], 3: ["bloom", "stats"], 4: ["bloom"], 6: ["bloom"], 7: ["bloom", "stats"]}
-    names = {name.split("/")[-1]: name[0] if name[0] in "fg" else "new" for name in (*live, *live_paths(table))}
-
-    def kept(handle: ss.Table, where: str) -> list[str]:
-        return sorted(names[path.split("/")[-1]] for path in kept_paths(handle, where))
-
-    expected = {  # version: files that `a = 50`, `a = 3` and `a = 30` keep
-        1: (["f", "g"], ["f", "g"], ["f", "g"]),
-        2: (["g"], ["g"], ["g"]),
-        3: ([], [], []),
-        4: ([], [], []),
-        5: ([], [], ["new"]),
-        6: (["f"], ["f"], ["f"]),  # f came back: no filter, and no statistics, cover it
-        7: (["f"], ["f"], ["f"]),
-    }
-    for version, per_predicate in expected.items():
-        for handle in (ss.open(tmp_path, version=version), ss.open(tmp_path, as_of=times[version - 1])):
-            if version in kinds:
-                used = [row["kind"] for row in handle.indexes().to_pylist() if row["columns"]]
-                assert sorted(used) == kinds[version]
-            found = tuple(kept(handle, where) for where in ("a = 50", "a = 3", "a = 30"))
-            assert found == per_predicate, version
-            assert handle.scan("a = 50").count() == (0 if version in (2, 3, 4, 5) else 1)
-            assert handle.scan("a = 30").count() == (1 if version == 5 else 0)
-            assert handle.verify() == []
-
-
-def test_a_savepoint_keeps_its_schema_its_states_and_its_indexes(tmp_path: Path) -> None:
-    make_file(tmp_path, "f.parquet", {"a": [1], "b": ["x"]})
-    table = ss.create(tmp_path)
-    table.create_index("b", kind="bloom")
-    table.savepoint("s")
-    table.alter(drop="b", rename={"a": "c"})
-    commit_rows(table, {"c": [5]})
-    with ss.open(tmp_path, savepoint="s") as then:
-        assert then.schema.names == ["a", "b"] and kept_paths(then, "b = 'y'") == []
-        assert then.scan("b = 'x' AND a = 1").count() == 1
-        assert [row["kind"] for row in then.indexes().to_pylist()] == ["stats", "bloom"]
-    table.restore(savepoint="s")
-    assert table.schema.names == ["c"] and table.scan("c = 1").count() == 1 and table.scan("c = 5").count() == 0

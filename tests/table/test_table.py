@@ -8,7 +8,6 @@ import os
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -264,34 +263,6 @@ def test_columns_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
             got = table.scan(where, columns=columns).to_table()
             assert got.column_names == ([columns] if isinstance(columns, str) else columns) and got.num_rows == rows
         assert table.scan(where, columns=[]).to_table().num_rows == rows
-
-
-def test_a_plan_is_an_arrow_stream_and_may_be_shared_by_threads(tmp_path: Path) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    table = _empty(tmp_path, pa.schema([("a", pa.int64())]))
-    for number in range(5):
-        _commit(table, pa.table({"a": np.arange(1000) + 500 * number}))
-    plan = table.scan("a >= 900 AND a < 1600")
-    assert pa.RecordBatchReader.from_stream(plan).read_all().num_rows == plan.count()
-    with ThreadPoolExecutor(4) as pool:
-        shared = table.scan("a >= 900 AND a < 1600")
-        counts = list(
-            pool.map(lambda _: (shared.to_table().num_rows, shared.count(), shared.files().num_rows), range(8))
-        )
-    assert set(counts) == {(plan.count(), plan.count(), plan.files().num_rows)}
-
-
-def test_explain_tells_why_a_file_is_read(lake: Path) -> None:
-    table = ss.create(lake)
-    table.create_index("s", kind="bloom")
-    plan = table.scan("s = 'x' AND year = 2020 AND a = 2020")
-    text = plan.explain()
-    assert "partitions" in text and "bloom(s)" in text and "stats" in text
-    assert "skipped" in plan.explain("year=2021/month=1/f.parquet")
-    assert "kept" in plan.explain("year=2020/month=1/f.parquet")
-    with pytest.raises(ss.InvalidArgumentError, match="nowhere"):
-        plan.explain("nowhere")
 
 
 def test_progress_is_told_to_a_function_or_as_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,13 +93,6 @@ def test_what_is_pickled_stays_small(table: ss.Table) -> None:
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_writes_nothing_leaves_nothing(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    with ss.TaskWriter(work.task_spec()) as task:
-        task.write(SCHEMA.empty_table())
-    assert task.result == []
-
-
 def test_a_task_is_used_within_its_block(table: ss.Table) -> None:
     task = ss.TaskWriter(table.distributed_transaction().task_spec())
     with pytest.raises(ss.InvalidArgumentError, match="with"):
@@ -107,19 +100,6 @@ def test_a_task_is_used_within_its_block(table: ss.Table) -> None:
     with task, pytest.raises(ss.InvalidArgumentError, match="after its `with` block"):
         task.write(pa.table({"p": [1], "a": [1]}))
         pickle.dumps(task.result)  # rows that wait would be missing
-
-
-def test_one_young_task_keeps_the_transaction_of_an_old_one(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    old = run_task(work, [1], [1])
-    files = [file for file in Path(table.location).rglob(f"*{work.id}*") if file.suffix == ".sbf"]
-    young = run_task(work, [2], [2])
-    for file in files:
-        os.utime(file, ns=(1000, 1000))
-    assert table.clean(min_age=dt.timedelta(minutes=5), delete_data=True).num_rows == 0
-    with work.resume() as tx:
-        tx.add_task(old + young)
-    assert rows_of(table.location) == {(1, 1): 1, (2, 2): 1}
 
 
 # -- retries, twins, the dead ------------------------------------------------------------------------------------------
@@ -155,26 +135,6 @@ def test_what_a_killed_task_left_half_written_is_cleaned(table: ss.Table) -> Non
     assert table.sync() == table.version
     table.clean(min_age=NOW, delete_data=True)
     assert not temporary.exists()
-
-
-def test_a_job_whose_driver_died_is_given_up_and_its_files_go(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    results = run_task(work, [1, 2], [1, 2])
-    removed = table.clean(min_age=NOW, delete_data=True)
-    assert sorted(removed["kind"].to_pylist()) == ["data", "data", "task"]
-    assert data_files(table) == set()
-    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), work.resume() as tx:
-        tx.add_task(results)
-    assert rows_of(table.location) == {}
-
-
-def test_abort_removes_what_it_hears_of(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    heard, unheard = run_task(work, [1], [1]), run_task(work, [2], [2])
-    work.abort(heard)
-    assert data_files(table) == set(unheard[0].written)
-    table.clean(min_age=NOW, delete_data=True)
-    assert data_files(table) == set()
 
 
 # -- how it ends ------------------------------------------------------------------------------------------------------
@@ -222,15 +182,6 @@ def test_a_table_that_was_made_again_is_another(table: ss.Table) -> None:
         tx.add_task(results)
     work.abort(results)
     assert rows_of(table.location) == {(1, 1): 1} and again.verify(deep=True) == []
-
-
-def test_a_key_commits_once(table: ss.Table) -> None:
-    for _ in range(2):
-        work = table.refresh().distributed_transaction(key="night 7")
-        results = run_task(work, [1], [1])
-        with work.resume() as tx:
-            tx.add_task(results)
-    assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1
 
 
 def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, table: ss.Table) -> None:
