@@ -73,7 +73,7 @@ TEST_IN = python="$(CURDIR)/.cache/floors/$(1)/bin/python" && export PYSPARK_PYT
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
-torture: $(DEV)  ## Random and violent trials with new seeds, for MINUTES=10 (where atheris is installed, it guides some)
+torture: $(DEV)  ## Random and violent trials with new seeds, for MINUTES=10
 	$(PY) tests/support/torture.py --minutes $(MINUTES)
 
 # mypy and ruff name a package by its folder, and the checkout's may be anything (in one named `site` ruff takes our

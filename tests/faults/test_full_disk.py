@@ -19,7 +19,6 @@ from faulty_object_store import Twin, twin_stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.base.ordered_keys import OrderedCode
-from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.secondary.sort import ValueSorter
 from skipstone.engine.storage import LocalStorage, Storage, open_storage
 from skipstone.hfile_like import SortedFileWriter
@@ -110,14 +109,6 @@ def test_a_sorted_file_that_does_not_fit_is_absent(tmp_path_factory: pytest.Temp
     assert list(path.parent.iterdir()) == ([path] if is_whole else [])
 
 
-def test_filters_that_wait_on_a_full_disk_are_a_storage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_filters, "SPOOL_BYTES", 0)
-    for size_bytes in (0, 31, 100_000):
-        with files_of_at_most(size_bytes), pytest.raises(ss.StorageError), task_filters.Spool() as spool:
-            for _ in range(2):
-                spool.read(spool.put(np.zeros(16_000, np.uint32)))
-
-
 @pytest.mark.parametrize("size_bytes", [0, 100, 50_000])
 def test_entries_that_wait_on_a_full_disk_are_a_storage_error(tmp_path: Path, size_bytes: int) -> None:
     values = pa.array(np.random.default_rng(1).integers(0, 1 << 62, 10_000))
@@ -127,14 +118,3 @@ def test_entries_that_wait_on_a_full_disk_are_a_storage_error(tmp_path: Path, si
             sorter.add(1, group, 0, [values])
         sorter.sorted()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_entries_whose_temporary_file_is_gone_are_a_storage_error(tmp_path: Path) -> None:
-    with ValueSorter(OrderedCode((pa.int64(),)), 1_000, str(tmp_path)) as sorter:
-        for group in range(3):
-            sorter.add(1, group, 0, [pa.array(range(1_000))])
-        for path in tmp_path.rglob("*"):
-            if path.is_file():
-                path.unlink()
-        with pytest.raises(ss.StorageError, match="room on the disk"):
-            sorter.sorted()

@@ -129,31 +129,6 @@ def test_a_lost_newest_version_is_reported_and_nothing_is_committed_over_it(tmp_
     assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
 
 
-_OTHERS = b"7 " + b"0" * 32 + b"\n"
-
-
-@pytest.mark.parametrize("hint", [b"", b"3", b"999999", b"9" * 40, _OTHERS, b"\xff\xfe", None, "folder"])
-def test_a_hint_that_is_none_of_ours_means_nothing(tmp_path: Path, hint: bytes | str | None) -> None:
-    table = lake(tmp_path)
-    path = tmp_path / ".skipstone/timeline/HINT"
-    path.unlink()
-    if hint == "folder":
-        path.mkdir()
-    elif hint is not None:
-        path.write_bytes(hint)
-    assert rows(opened(tmp_path, strict=True)) == [2, 3, 4, 5, 6] and table.verify() == []
-    assert commit(table, 7) == 7 and rows(opened(tmp_path)) == [2, 3, 4, 5, 6, 7]
-    assert path.is_dir() or path.read_text() == f"7 {table.handle.instant.table_id}\n"
-
-
-def test_a_hint_far_beyond_any_loss_means_nothing(tmp_path: Path) -> None:
-    table = lake(tmp_path, 3)
-    hint = tmp_path / ".skipstone/timeline/HINT"
-    hint.write_text(f"{10**14} {table.handle.instant.table_id}\n")
-    assert opened(tmp_path, strict=True).version == 3
-    assert table.verify() == [] and commit(table, 4) == 4
-
-
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_an_abort_removes_nothing_that_a_lost_version_may_name(tmp_path: Path, goes_on: bool) -> None:
     table = lake(tmp_path, 3)

@@ -402,37 +402,6 @@ def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | 
         assert arrow in found[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "is_wrong"),
-    [
-        ("engine/state/a.py", "def f():\n    from ..scan import plan\n", True),
-        ("engine/scan/a.py", "from ..state import runs\n", False),
-        ("engine/commit/a.py", "import typing\nif typing.TYPE_CHECKING:\n    from ..table import Table\n", True),
-        ("engine/indexes/bloom/a.py", "from ..stats import rows\n", True),
-        ("engine/indexes/bloom/a.py", "from .. import kind\n", False),
-    ],
-)
-def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: str, is_wrong: bool) -> None:
-    files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
-    files |= {"engine/indexes/kind.py": "", "engine/indexes/stats/rows.py": ""}
-    assert (
-        len(_house(tmp_path, {**files, "hfile_like/block.py": "x = 1\n", name: text}).arrows_up_in_the_engine())
-        == is_wrong
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "is_wrong"),
-    [
-        ("from .options import X\n", False),  # a verb, from below
-        ("from .saving import X\n", True),  # from another verb
-    ],
-)
-def test_an_arrow_between_verbs_of_spark_is_seen(tmp_path: Path, text: str, is_wrong: bool) -> None:
-    files = {f"spark_adapter/{name}.py": "X = 0\n" for name in ("__init__", "options", "saving")}
-    assert len(_house(tmp_path, {**files, "spark_adapter/explaining.py": text}).arrows_up_in_spark()) == is_wrong
-
-
 def test_private_classes_of_the_jvm_are_in_one_module() -> None:
     """And in `spark_versions`, if they differ between versions. A new release of Spark then breaks one place."""
     private = re.compile(r"\._(?:jdf|jvm|jsc|jc|jsparkSession|gateway)\b|getClass\(")

@@ -199,35 +199,6 @@ def test_segments_that_an_index_lacks_are_pruned_by_filters_and_statistics_in_th
     assert missing.files().num_rows == 0, "bounds exclude it in those"
 
 
-def test_two_indexes_with_different_gaps_are_used_leaf_by_leaf(table: ss.Table) -> None:
-    root = Path(table.location)
-    table.create_index("a", kind="secondary", maintain="refresh")
-    with table.transaction() as tx:
-        tx.add_files([_file(root, "only-b.parquet", 50)])
-    table.create_index("b", kind="secondary", maintain="refresh")
-    with table.transaction() as tx:
-        tx.add_files([_file(root, "neither.parquet", 51)])
-    a, b = _some(table, "a"), "k77"
-    for text, where in (
-        (f"a = {a} AND b = '{b}'", lambda r: r["a"] == a and r["b"] == b),
-        (f"a = {a} OR b = '{b}'", lambda r: r["a"] == a or r["b"] == b),
-        (f"a != {a} AND b = '{b}'", lambda r: r["a"] not in (a, None) and r["b"] == b),
-        (
-            f"NOT (a = {a} AND b = '{b}')",
-            lambda r: not (r["a"] == a and r["b"] == b) and not (r["a"] is None and r["b"] == b),
-        ),
-        (
-            f"(a = {a} OR c = 3) AND (b = '{b}' OR c < 9)",
-            lambda r: (r["a"] == a or r["c"] == 3) and (r["b"] == b or r["c"] < 9),
-        ),
-    ):
-        _check(table, text, where)
-    plan = table.scan(f"b = '{b}'")
-    assert set(plan.files().column("path").to_pylist()) - {"neither.parquet"} == _holding(
-        table, lambda r: r["b"] == b
-    ) - {"neither.parquet"}
-
-
 def test_two_indexes_with_different_gaps_together_know_the_rows(table: ss.Table) -> None:
     """What the second tells of files that the first lacks does not make it forget what the first told."""
     root = Path(table.location)

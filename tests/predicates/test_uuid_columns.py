@@ -120,27 +120,6 @@ def test_an_expression_of_an_older_pyarrow_names_the_version(monkeypatch: pytest
         prepare(pc.field("u") == 5, pa.schema([("u", pa.int64())]))
 
 
-def test_rule_42_keys_that_are_uuids_come_in_any_form(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [IDS[7], IDS[20], uuid.UUID(int=1)]
-    expected = sorted(v for v in _values(table) if v in wanted)
-    keys = [
-        wanted,
-        pa.array(list(map(str, wanted))),
-        pa.array([u.bytes for u in wanted]),
-        pa.array([u.bytes for u in wanted], pa.binary(16)),
-        _uuids([*wanted, None]),
-    ]
-    for few in (1024, 0):
-        monkeypatch.setattr("skipstone.engine.scan.lookup.FEW_KEYS", few)
-        for some in keys:
-            for name in ("u", "x.u", "plain"):
-                found = sorted(table.lookup(some, on=name).to_table().column("u").to_pylist())
-                is_text = name == "plain" and some is keys[1]  # bytes that nobody calls UUIDs are not read as text
-                assert found == ([] if is_text else expected), name
-        with pytest.raises(ss.SchemaError, match="keys of 'u' are string, the column is uuid: 'x' cannot"):
-            table.lookup(["x"], on="u")
-
-
 def test_the_least_and_the_greatest_are_uuids(table: ss.Table) -> None:
     assert (table.scan().min("u"), table.scan().max("x.u")) == (min(IDS), max(IDS))
 
@@ -193,20 +172,6 @@ def test_uuids_that_duckdb_wrote(tmp_path: Path) -> None:
     for op in COMPARED:
         expected = duckdb.sql(f"SELECT count(*) FROM '{path}' WHERE u {op} '{one}'").fetchall()
         assert [(table.scan(f"u {op} '{one}'").count(),)] == expected, op
-
-
-def test_what_a_task_writes_is_indexed(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("u", pa.uuid()), ("n", pa.int64())]))
-    table.create_index("u", kind="bloom")
-    table.create_index("u", kind="secondary")
-    with table.transaction() as tx:
-        tx.write(pa.table({"u": _uuids(IDS), "n": range(40)}))
-    table.optimize()
-    assert all(index["files_covered"] == 1 for index in table.indexes().to_pylist())
-    assert table.scan(f"u = '{IDS[5]}'").to_table().to_pylist() == [{"u": IDS[5], "n": 5}]
-    assert table.lookup([str(u) for u in IDS] * 50, on="u").count() == 40
-    with pytest.raises(ss.SchemaError, match="partition column 'u'"):
-        ss.create(tmp_path / "p", schema=table.schema, partitioning=["u"])
 
 
 def test_files_that_call_uuids_bytes_are_of_one_column_with_those_that_do_not(tmp_path: Path) -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import math
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
 from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
 from library_versions import array_of
 from skipstone import col
-from skipstone.engine.predicates import prepare
-from skipstone.engine.predicates.possible_values import Evidence
-from skipstone.engine.scan.reasons import REASONS, PruningFacts, Reason, parts_of, reasons_of_part
+from skipstone.engine.scan.reasons import Reason, parts_of
 
 
 @pytest.fixture
@@ -136,26 +132,6 @@ def test_a_long_predicate_is_shown_by_its_beginning(table: ss.Table) -> None:
     assert len(listed) < 5_000 and len(terms) < 100_000
 
 
-def test_codes_that_a_version_rarely_shows() -> None:
-    """Not covered, and of another type: reasons from evidence made by hand."""
-    schema = pa.schema([("a", pa.int64())])
-    (part,) = parts_of(prepare("a = 7", schema))
-    evidence = Evidence(
-        type=pa.float64(),
-        may_be_null=np.zeros(2, dtype=bool),
-        may_be_nan=np.zeros(2, dtype=bool),
-        may_be_value=np.ones(2, dtype=bool),
-        lower=np.zeros(2, dtype=np.int64),
-        upper=np.zeros(2, dtype=np.int64),
-        has_lower=np.ones(2, dtype=bool),
-        has_upper=np.ones(2, dtype=bool),
-    )
-    everywhere = np.ones(2, dtype=bool)
-    covered = {"a": np.array([True, False])}
-    part_reasons = reasons_of_part(part, PruningFacts(schema, 2, {"a": [(evidence, everywhere)]}, covered, ~everywhere))
-    assert [REASONS[n] for n in part_reasons.numbers] == [Reason.TYPE_MISMATCH, Reason.NOT_COVERED]
-
-
 def test_every_kept_file_has_a_row_a_part_and_one_part_at_least_that_keeps_it(table: ss.Table) -> None:
     for where in (
         "a = 5",
@@ -270,24 +246,3 @@ def test_an_index_that_lacks_files_is_to_be_refreshed_not_made(table: ss.Table, 
     assert advice in table.scan("s = '1-33'").explain()
     table.refresh_index("s", kind=kind)
     assert "cover" not in table.scan("s = '1-33'").explain().replace("uncovered", "")
-
-
-def test_a_step_takes_in_what_the_one_before_left(tmp_path: Path) -> None:
-    for part in range(3):
-        for number in range(2):
-            make_file(tmp_path / f"p={part}", f"{number}.parquet", {"a": [10 * part + number, 10 * part + 5]})
-    table = ss.create(tmp_path)
-    for where in ("p = 1 AND a <= 10", "a <= 10 AND a > 9", "a = 99", "p = 7"):
-        steps = table.scan(where).steps
-        by_files = [s for s in steps if s.unit == "files"]
-        partitions = next(s for s in steps if s.unit == "partitions")
-        assert by_files[0].came_in == 2 * partitions.went_out, where
-        assert all(b.came_in == a.went_out for a, b in itertools.pairwise(by_files)), where
-
-
-def test_only_a_few_reasons_are_shown(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([(f"c{n}", pa.int64()) for n in range(9)]))
-    for number in range(9):
-        commit_rows(table, {f"c{n}": pa.array([0, 2 if n == number else 0], pa.int64()) for n in range(9)})
-    told = table.scan(" OR ".join(f"c{n} = 1" for n in range(9))).explain().splitlines()
-    assert told[-1] == "  3  for other reasons: plan.reasons() tells them all"

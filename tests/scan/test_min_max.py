@@ -165,21 +165,6 @@ def _values_of(files: list[tuple[list[int], int]]) -> list[int]:
 # -- odd values -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16()])
-def test_nan_is_greatest_and_nulls_stand_apart(tmp_path: Path, kind: pa.DataType) -> None:
-    groups = [[1.0, 2.0, None], [NAN, -0.0, None], [NAN, NAN, None], [None, None, None]]
-    for number, values in enumerate(groups):
-        make_file(tmp_path, f"p={number}/x.parquet", {"x": array_of(values, kind)})
-    table = ss.create(tmp_path)
-    found = {p: (table.scan(col("p") == p).min("x"), table.scan(col("p") == p).max("x")) for p in range(4)}
-    assert found[0] == (1.0, 2.0)
-    assert found[1][0] == 0.0 and math.copysign(1, found[1][0]) == 1.0 and math.isnan(found[1][1])
-    assert all(math.isnan(value) for value in found[2])
-    assert found[3] == (None, None)
-    assert (table.scan().min("x"), table.scan("NOT isnan(x)").max("x")) == (0.0, 2.0)
-    assert math.isnan(table.scan().max("x"))
-
-
 def test_counted_nan_answers_without_a_data_file(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("x", pa.float64())]))
     commit_rows(table, {"x": [1.0, NAN]})
@@ -197,18 +182,6 @@ def test_no_row_no_value(tmp_path: Path) -> None:
     table = ss.create(tmp_path / "lake")
     assert table.scan("b > 5").min("b") is None
     assert table.scan("b = 2").max("a") is None
-
-
-def test_types_widened_since_and_columns_that_came_later(tmp_path: Path) -> None:
-    kinds = [pa.int32(), pa.int64(), pa.int8()]
-    for number, kind in enumerate(kinds):
-        make_file(tmp_path, f"{number}.parquet", {"a": array_of([number, 100 - number], kind), "k": [1, 2]})
-    make_file(tmp_path, "9.parquet", {"k": [3, 4]})
-    table = ss.create(tmp_path)
-    assert table.schema.field("a").type == pa.int64()
-    _without_files(tmp_path)
-    table = ss.open(tmp_path, on_stale="ignore")
-    assert (table.scan().min("a"), table.scan().max("a"), table.scan().max("k")) == (0, 100, 4)
 
 
 def test_fields_of_structs(tmp_path: Path) -> None:

@@ -43,31 +43,6 @@ def slices(table: ss.Table, *names: str, **options) -> list[tuple]:
 # -- the rules --------------------------------------------------------------------------------------------------------
 
 
-def test_rule_15_whole_rows_are_judged_file_by_file(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
-        table,
-        base("base", **told_stats(a=(1, 5, 0), b=(0, 0, 0))),
-        log("log", **told_stats(a=(50, 60, 0), b=(7, 7, 0))),
-        log("other", merge="partial", group="h", **told_stats(a=(50, 60, 0), b=(7, 7, 0))),
-        base("below", group="h", **told_stats(a=(1, 5, 0), b=(0, 0, 0))),
-    )
-    assert kept_paths(table, "a = 3 AND b = 7") == ["below", "other"]
-    assert kept_paths(table, "a = 30") == []  # a merged row has the value of one of them
-    assert kept_paths(table, "a = 3 AND b = 0") == kept_paths(table, "a = 55") == ["base", "below", "log", "other"]
-    assert kept_paths(table, "a IS NULL") == ["below", "other"]
-
-
-def test_rule_16_a_base_may_say_that_its_group_merges_by_computing(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, base("b", merge="custom", **ONE), log("l", commit="c1", **ONE))
-    add_told(table, base("b1", "1", "h", **ONE), log("l1", "1", "h", "custom", **ONE), base("b2", "2", "h", **ONE))
-    assert kept_paths(table, "a = 7") == kept_paths(table, "a IS NULL") == ["b", "l"]
-    assert kept_paths(table, "a = 1") == ["b", "b2", "l"]
-    set_states(table, c1="failed")
-    assert kept_paths(table, "a = 7") == []
-
-
 def test_rule_20_aggregates_say_nothing_of_files_that_are_merged(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
     add_told(
@@ -135,25 +110,6 @@ def test_rule_18_commit_state_is_data_of_the_version_that_is_read(tmp_path: Path
     assert table.history().column("action").to_pylist()[-1] == "commit"
 
 
-def test_rule_18_what_a_failed_commit_wrote_carries_nothing(tmp_path: Path) -> None:
-    table = told_table(tmp_path / "t")
-    add_told(
-        table,
-        real_base(tmp_path, "base.parquet", [1, 2]),
-        log("log", commit="c1", **NINE),
-        told_file("gone", file_group="g", slice_instant="1", kind="delete", commit="c1"),
-        log("alone", group="h", commit="c1", **ONE),
-        told_file("plain", commit="c1", **ONE),
-    )
-    with pytest.raises(ss.NotReadableError):
-        table.scan("a = 2").count()
-    set_states(table, c1="failed")
-    assert kept_paths(table, None) == [str(tmp_path / "base.parquet")]
-    assert table.scan("a = 2").count() == table.scan("a = 2").to_table().num_rows == 1
-    assert table.scan().count() == 2
-    assert "'c1'" in table.scan().explain("log") and "failed" in table.scan().explain("plain")
-
-
 def test_rule_18_states_are_checked_and_meet_other_writers(tmp_path: Path) -> None:
     table = told_table(tmp_path)
     for wrong in ({"c1": "done"}, {"c1": None}, {1: "failed"}, "failed", [("c1", "failed")]):
@@ -170,37 +126,6 @@ def test_rule_18_states_are_checked_and_meet_other_writers(tmp_path: Path) -> No
     with pytest.raises(ss.CommitConflictError, match="c1"):
         race("inflight", "rolled_back")
     assert ss.open(tmp_path).version == 4
-
-
-def test_rule_19_a_delete_block_makes_a_slice_inexact_and_a_rollback_block_does_not(tmp_path: Path) -> None:
-    table = told_table(tmp_path / "t")
-    block = told_file("block", 3, file_group="g", slice_instant="1", kind="rollback")
-    add_told(table, real_base(tmp_path, "base.parquet", [1] * 10), block)
-    assert kept_paths(table, "a = 2") == []
-    assert kept_paths(table, "a = 1") == sorted(["block", str(tmp_path / "base.parquet")])
-    assert table.scan("a = 1").count() == table.scan().count() == table.scan().to_table().num_rows == 10
-    assert table.scan().fragments().count_rows() == 10
-    add_told(table, {**block, "path": "gone", "kind": "delete"})
-    assert "gone" in kept_paths(table, None)
-    with pytest.raises(ss.NotReadableError):
-        table.scan().count()
-    assert table.scan("a = 2").count() == 0
-
-
-def test_rule_19_blocks_alone_hold_no_rows(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, *(told_file(k, file_group="g", slice_instant="1", kind=k) for k in ("delete", "rollback")))
-    assert kept_paths(table, None) == [] and table.scan().count() == 0
-
-
-def test_rule_34_metadata_answer_for_slices_that_they_decide(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, base("base", **ONE), log("log", **NINE), told_file("alone", 4, **told_stats(a=(3, 3, 0))))
-    assert table.scan("a = 3").count() == 4
-    assert table.scan("a = 4").count() == 0 and table.scan("a = 4").to_table().num_rows == 0
-    with pytest.raises(ss.NotReadableError) as caught:
-        table.scan("a < 4").count()
-    assert set(caught.value.paths) == {"base", "log"}
 
 
 def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None:
@@ -224,14 +149,6 @@ def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None
     assert table.scan().files().num_rows == 4
     with pytest.raises(ss.InvalidArgumentError, match="read_optimized"):
         table.scan(mode="fast")
-
-
-def test_rule_37_all_row_groups_of_a_base_are_read_below_logs(tmp_path: Path) -> None:
-    table = told_table(tmp_path / "t")
-    make_file(tmp_path / "t", "base", {"a": [1, 2, 3, 4], "b": [0] * 4}, row_group_size=1)
-    size = os.path.getsize(tmp_path / "t" / "base")
-    add_told(table, {**base("base", **told_stats(a=(1, 4, 0))), "size_bytes": size}, log("log", **NINE))
-    assert table.scan("a = 2").row_groups().column("row_group").to_pylist() == [None, None]
 
 
 def test_a_filter_over_bases_prunes_slices_whose_logs_are_dead(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ FAULTS = [
     "faults/test_damage.py",
     "faults/test_full_disk.py",
 ]
-FUZZED = ("sorted_file", "instant", "footer", "sql")
 EXAMPLES = 10  # of each history, between two looks at the clock
 FILES_AT_ONCE = 50
 SCANS = 10_000
@@ -193,19 +192,6 @@ def hostile_logs(trials: Trials) -> None:
     _hostile(trials, "hostile_log_program.py")
 
 
-def parsers(trials: Trials) -> None:
-    share = trials.left_s / len(FUZZED)
-    is_guided = False
-    for target in FUZZED:
-        options = ("--seconds", share, "--seed", trials.seed)
-        lines = trials.program("fuzz_parsers.py", target, *options, timeout=share + GRACE_S)
-        figures = trials.summary(lines)
-        trials.figures.tried += figures.get("tried", 0)
-        is_guided = figures.get("guided", False)
-        trials.note([f"{target}: {wrong}" for wrong in figures.get("wrong", [])])
-    trials.figures.unit = "inputs of parsers" + (", guided by coverage" if is_guided else ", at random")
-
-
 def steady(trials: Trials) -> None:
     trials.figures.unit = "scans that leave nothing behind"
     count = SCANS if trials.left_s > SCANS / 100 else 1_000
@@ -219,7 +205,6 @@ SHARES: dict[Callable[[Trials], None], float] = {
     pairs: 0.25,
     histories: 0.22,
     kills: 0.13,
-    parsers: 0.13,
     faults: 0.09,
     kills_s3: 0.06,
     hostile_logs: 0.05,
