@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +18,13 @@ NUMBERS = [1, 2, None, 1, 2, None, 1, 2, None]
 OTHERS = [1, 1, 1, 2, 2, None, None, None, None]
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> ss.Table:
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
+    root = tmp_path_factory.mktemp("lake")
     columns = {"s": TEXTS, "a": NUMBERS, "b": OTHERS, "n": list(range(len(TEXTS)))}
     for at in range(3):
-        pq.write_table(pa.table({name: values[at::3] for name, values in columns.items()}), tmp_path / f"{at}.parquet")
-    return ss.create(tmp_path)
+        pq.write_table(pa.table({name: values[at::3] for name, values in columns.items()}), root / f"{at}.parquet")
+    return ss.create(root)
 
 
 def _rows(table: ss.Table, where: object) -> list[int]:

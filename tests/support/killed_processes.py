@@ -187,18 +187,23 @@ def victim(lake: Lake, name: str, is_first: bool, new: int, death: Death, tell: 
 
 
 def check(lake: Lake, told: dict, tell: Tell) -> None:
-    """Everything that must be. `told`: what the table may contain, what was acknowledged, what was seen before."""
+    """Everything that must be. `told`: what was done, and was acknowledged or not; what was seen before."""
+    name, is_first, new = told["done"]
+    allowed = lake.expected(name, is_first, told["numbers"], new)
+    allowed = [numbers | told["more"] for numbers in (allowed[-1:] if told["is_acknowledged"] else allowed)]
+    new += 20
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("default", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", "not indexed|no statistics|(?s).*changed since the last sync")
+        for text in ("not indexed", "no statistics", "(?s).*changed since the last sync"):
+            warnings.filterwarnings("ignore", text)
         table = lake.open()
         if table.version < told["version"]:
             tell("finding", f"version {told['version']} was acknowledged, and {table.version} is the latest")
         lake.follow(table)
         found = _numbers(table, tell)
-        if found not in told["allowed"]:
-            wanted = told["allowed"][-1]
+        if found not in allowed:
+            wanted = allowed[-1]
             missing, more = sorted(wanted - found)[:9], sorted(found - wanted)[:9]
             tell("finding", f"version {table.version}: numbers {missing} are missing, {more} are more")
         readable = set(readable_versions(table))
@@ -206,9 +211,9 @@ def check(lake: Lake, told: dict, tell: Tell) -> None:
             if version in readable and remote_lake.numbers(lake.open(version=version)) != numbers:
                 tell("finding", f"version {version} is not as it was")
             tell("compared")
-        lake.add(table, told["new"])
+        lake.add(table, new)
         after = _numbers(lake.open(), tell)
-        if after != found | set(range(told["new"], told["new"] + 20)):
+        if after != found | set(range(new, new + 20)):
             tell("finding", "the next commit did not add its numbers")
         if told["is_cleaned"]:
             for finding in recovered(lake.open()):
@@ -291,18 +296,16 @@ class Run:
         done = [line for line in lines if line[0] == "done"]
         self.figures["kills" if status == -signal.SIGKILL else "not killed"] += 1
         self.actions[name if is_first or isinstance(lake, Delta) else "write"] += 1
-        allowed = lake.expected(name, is_first, state["numbers"], new)
-        if self.lie == "acknowledged":
-            allowed = [allowed[-1] | {10**6}]
         if self.lie == "left":
             left = Path(lake.root) / ".skipstone/runs/00/{'0' * 32}-left.sbf"
             left.parent.mkdir(parents=True, exist_ok=True)
             left.write_bytes(b"")
         told = {
             **state,
-            "allowed": allowed[-1:] if done else allowed,
+            "done": (name, is_first, new),
+            "is_acknowledged": bool(done) or self.lie == "acknowledged",
+            "more": {10**6} if self.lie == "acknowledged" else set(),
             "version": done[-1][1] if done else state["version"],
-            "new": new + 20,
             "is_cleaned": is_last or self.lie == "left",
         }
         lines, status = forked(lambda tell: check(lake, told, tell))
