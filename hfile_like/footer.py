@@ -24,7 +24,7 @@ from .block_values import check_schema
 from .codec import Compressor, Location, StoredBlob
 from .source import Source, name_of, read_exact
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 1
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
 # Bits of the trailer: features without which a file cannot be read. There are none yet.

@@ -228,20 +228,20 @@ def mapping(name: Field, field: Field) -> Field:
 
 
 def record(fields: dict[str, Field], make: Callable[..., Any] = dict, optional: tuple[str, ...] = ()) -> Field:
-    """An object of exactly these fields, of which the optional ones may be absent: what `make` gives of them."""
+    """An object that has these fields, of which the optional ones may be absent: what `make` gives of them. Fields of
+    other names are ignored: a later Skipstone may have written them (LAYOUT.md, "Format 1")."""
 
     def check(value: Any) -> Any:
         if type(value) is not dict:
             raise FieldError(f"{_shown(value)} is no object")
-        if value.keys() != fields.keys():
-            odd = [name for name in value if name not in fields]
-            odd += [name for name in fields if name not in value and name not in optional]
-            if odd:
-                raise FieldError(f"field {odd[0][:40]!r} is missing, or does not belong here")
         checked = {}
-        for name, each in value.items():
+        for name, field in fields.items():
+            if name not in value:
+                if name in optional:
+                    continue
+                raise FieldError(f"field {name!r} is missing")
             try:
-                checked[name] = fields[name](each)
+                checked[name] = field(value[name])
             except FieldError as error:
                 raise FieldError(f"{name}: {error}") from None
         return make(**checked)

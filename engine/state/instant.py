@@ -63,7 +63,7 @@ from .coverage import IndexState, Run
 from .derived import DerivedColumn, distinct_name
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 13  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 1  # what is promised of it: "Format 1" in LAYOUT.md
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores whose times are in seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000

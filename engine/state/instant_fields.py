@@ -67,7 +67,13 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
         if written_as != INSTANT_FORMAT:
             raise FormatVersionError(
                 f"{path}: an index of format {written_as!r:.20}, and this version of Skipstone reads format "
-                f"{INSTANT_FORMAT}; remove the index's folder, and create the index again"
+                f"{INSTANT_FORMAT}: upgrade Skipstone, or remove the index's folder and create the index again if it "
+                "is older than 0.2.0"
+            )
+        required = array(text)(plain.pop("requires", []))
+        if required:
+            raise FormatVersionError(
+                f"{path}: the index uses {required[0]!r:.60}, which this version of Skipstone does not know: upgrade it"
             )
         if "checksum" in plain:
             return _shrunk_instant(plain)

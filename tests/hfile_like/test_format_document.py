@@ -217,7 +217,7 @@ def blocks_of(index: bytes) -> list[tuple[int, int]]:
 def second_reader(data: bytes) -> list[tuple]:
     at = len(data) - 48
     offset, stored, raw_size = (u(data, at + i, 8) for i in (0, 8, 16))
-    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\3\0"
+    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\1\0"
     assert u(data, at + 32, 4) == bound(data[at : at + 32] + data[at + 36 :], at)
     assert u(data, at + 24, 4) == bound(data[offset : offset + stored], offset)
     footer = plain(data[offset : offset + stored], u(data, at + 28, 4), raw_size)

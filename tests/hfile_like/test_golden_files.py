@@ -1,4 +1,4 @@
-"""The golden files of the sorted-block format, draft version 3: what they hold, byte for byte."""
+"""The golden files of the sorted-block format, version 1: what they hold, byte for byte."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from test_structural_checks import SCHEMA, sample
 def test_another_version_or_an_unknown_feature_is_refused():
     data = bytearray(sample("none"))
     at = len(data) - TRAILER_BYTES
-    for version in (1, 2, 9):
+    for version in (0, 2, 9):
         other = bytearray(data)
         other[at + 38] = version
         # The checksum tells a damaged version from another one.
@@ -27,7 +27,7 @@ def test_another_version_or_an_unknown_feature_is_refused():
     with pytest.raises(FormatVersionError, match="0x1"):
         SortedFileReader(bytes(feature))
     header = bytearray(data)
-    header[6] = 1
+    header[6] = 2
     with pytest.raises(CorruptionError, match="first bytes"):
         SortedFileReader(bytes(header))
 

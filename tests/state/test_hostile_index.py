@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from skipstone.errors import FormatVersionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
@@ -214,11 +215,35 @@ def test_odd_json_is_refused(copy, answers, text):
     assert _use(root, answers).startswith("open: ")
 
 
-@pytest.mark.parametrize("number", [1, 12, 14, "13", None])
+@pytest.mark.parametrize("number", [0, 2, 13, "1", None])
 def test_instant_of_another_format_is_refused_as_such(copy, answers, number):
     root = copy()
     _seal(_newest(root), json.dumps({**_document(_newest(root)), "format": number}).encode())
     assert _use(root, answers) == "open: FormatVersionError"
+
+
+def test_fields_that_are_not_known_are_ignored_unless_the_instant_requires_them(copy, answers):
+    """What a later version of Skipstone may write into format 1: LAYOUT.md, "Format 1"."""
+    root = copy()
+    document = _document(_newest(root))
+
+    def more(value: object) -> object:
+        """The same with a field more in each object whose names are known."""
+        if isinstance(value, list):
+            return [more(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        named_freely = ("fields", "columns", "savepoints", "commit_states", "keys", "inner", "mapping", "folders")
+        known = {n: each if n in named_freely and isinstance(each, dict) else more(each) for n, each in value.items()}
+        return {**known, "later": {"a": [1, None]}}
+
+    _seal(_newest(root), json.dumps(more(document)).encode())
+    assert json.dumps(more(document)).count("later") > 10
+    assert set(_use(root, answers).split(", ")) == {"right"}
+    root = copy()
+    _seal(_newest(root), json.dumps({**document, "requires": ["vectors"], "manifest": "elsewhere"}).encode())
+    with pytest.raises(FormatVersionError, match="'vectors', which this version"):
+        ss.open(root)
 
 
 def test_instant_larger_than_any_is_not_read(copy, answers):

@@ -87,7 +87,7 @@ class Crafted:
     """A file in the making: bytes are put where they will lie, and the footer names what it is told to."""
 
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    data: bytearray = field(default_factory=lambda: bytearray(b"SKSBLK\3\0"))
+    data: bytearray = field(default_factory=lambda: bytearray(b"SKSBLK\1\0"))
     rows: list[tuple] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     index: bytes | None = None
@@ -140,7 +140,7 @@ class Crafted:
         stored = zstandard.ZstdCompressor().compress(plain) if self.packs_footer else plain
         offset = self.put(stored)
         fields = struct.pack("<QQQII", offset, len(stored), len(plain), bound(stored, offset), int(self.packs_footer))
-        tail = struct.pack("<HH8s", 0, 3, b"SKSBLK\r\n")
+        tail = struct.pack("<HH8s", 0, 1, b"SKSBLK\r\n")
         checksum = bound(fields + tail, len(self.data))
         return bytes(self.data) + fields + checksum.to_bytes(4, "little") + tail
 
