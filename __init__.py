@@ -17,7 +17,7 @@ from .base import forks as _forks  # noqa: F401 - it registers a hook
 from .base.lazy import exports_of as _exports_of
 from .base.lazy import names_from as _names_from
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = _exports_of(__name__)
 

@@ -17,6 +17,7 @@ from .indexes.kind import referenced_files
 from .parquet.footers import FILE_ERRORS, read_footer
 from .stale import check_stale
 from .state.lineage import broken, newest_mentioned
+from .state.manifest import BASE
 from .state.runs import check_written_as
 from .state.timeline import is_loss
 from .state.version_files import instant_path
@@ -177,7 +178,7 @@ def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
 
 
 def _files(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
-    names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact"]
+    names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "kind"]
     return checker.check_files(handle, handle.snapshot.files().select(names), deep)
 
 
@@ -193,7 +194,7 @@ def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync the table"))
-        elif deep:
+        elif deep and row["kind"] == BASE:  # logs are not Parquet
             try:
                 footer = read_footer(storage, entry)
             except FILE_ERRORS as error:

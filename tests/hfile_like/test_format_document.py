@@ -1,19 +1,16 @@
 """FORMAT.md against the writer: its worked example, and a second reader that shares no code with the first."""
 
 import io
-import struct
-import zlib
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone.hfile_like
-import zstandard
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from second_reader import keys_of, names_of, second_reader
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from skipstone.hfile_like.block_keys import decode_keys, encode_bundles, encode_fixed, encode_numbers
 from skipstone.hfile_like.codec import Location
@@ -96,153 +93,7 @@ def test_the_names_of_the_page_are_what_the_writer_writes():
     assert [name.decode() for name in names_of(section, len(names))] == names
 
 
-# -- a second reader, from the page alone: int64, binary and bool columns ---------------------------------------------
-
-
-def u(data: bytes, at: int, width: int) -> int:
-    return int.from_bytes(data[at : at + width], "little")
-
-
-def bound(data: bytes, offset: int) -> int:
-    return zlib.crc32(data) ^ zlib.crc32(offset.to_bytes(8, "little"))
-
-
-def plain(data: bytes, codec: int, size: int) -> bytes:
-    raw = data if codec == 0 else zstandard.decompress(data)
-    assert len(raw) == size
-    return raw
-
-
-def up(n: int) -> int:
-    return (n + 7) // 8 * 8
-
-
-def bits(data: bytes, count: int) -> list[bool]:
-    return [bool(data[i // 8] >> (i % 8) & 1) for i in range(count)]
-
-
-def items_of(raw: bytes, count: int) -> list[int]:
-    size = len(raw) // count
-    low = {3: 2, 5: 4, 6: 4}.get(size, size)
-    above = raw[low * count :]
-    parts = [(u(raw, low * i, low), u(above, (size - low) * i, size - low)) for i in range(count)]
-    return [small + (large << 8 * low) for small, large in parts]
-
-
-def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
-    if encoding == 1:
-        width, shared = u(raw, 0, 4), u(raw, 4, 4)
-        prefix, rest = raw[8 : 8 + shared], raw[8 + shared :]
-        return [prefix + bytes(rest[j * count + i] for j in range(width - shared)) for i in range(count)]
-    if encoding == 3:
-        width, base, step = u(raw, 0, 4), u(raw, 8, 8), u(raw, 16, 8)
-        last = min(width, 8)
-        prefix, items = raw[24 : 24 + width - last], raw[up(24 + width - last) :]
-        numbers = [base + step * i + item for i, item in enumerate(items_of(items, count))]
-        return [prefix + (number % 2 ** (8 * last)).to_bytes(last, "big") for number in numbers]
-    shared, a, b = u(raw, 0, 4), raw[4], raw[5]
-    at = 8 + shared
-    bundles = -(-count // 16)
-    heads = [u(raw, at + a * i, a) for i in range(bundles)]
-    at += a * bundles
-    suffixes = [u(raw, at + b * i, b) for i in range(count)]
-    at += b * count
-    cuts = list(accumulate([*heads, *suffixes], initial=at))
-    pieces = [raw[x:y] for x, y in pairwise(cuts)]
-    assert cuts[-1] == len(raw)
-    return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
-
-
-def names_of(raw: bytes, count: int) -> list[bytes]:
-    parts, literal_at = u(raw, 0, 4), 8 + 24 * u(raw, 0, 4)
-    records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
-    at = up(literal_at + u(raw, 4, 4))
-    pieces: list[list[bytes]] = [[]] * parts
-    for p, (kind, width, reserved, size, base, step) in enumerate(records):
-        assert reserved == 0
-        if not kind:
-            continue
-        field = raw[at : at + count * (width if kind < 3 else size)]
-        at += up(len(field))
-        if kind < 3:
-            numbers = [(base + step * i + item) % 2**64 for i, item in enumerate(items_of(field, count))]
-            pieces[p] = [str(number).rjust(size, "0").encode() for number in numbers]
-            continue
-        text = [field[size * i : size * (i + 1)].hex().encode() for i in range(count)]
-        pieces[p] = text if kind == 3 else [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in text]
-    assert at == len(raw)
-    for p, (kind, _, _, size, _, _) in enumerate(records):
-        if kind == 0:
-            pieces[p] = [raw[literal_at : literal_at + size]] * count
-            literal_at += size
-    return [b"".join(each) for each in zip(*pieces, strict=True)]
-
-
-def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
-    if encoding == 0:
-        return [None] * count
-    valid, at = [True] * count, 0
-    if flags & 1:
-        valid, at = bits(raw, count), up((count + 7) // 8)
-    if encoding == 1:
-        found = struct.unpack_from(f"<{count}q", raw, at)
-    elif encoding == 2:
-        found = bits(raw[at:], count)
-    elif encoding == 5:
-        base, step = u(raw, at, 8), u(raw, at + 8, 8)
-        sums = [base + step * i + item for i, item in enumerate(items_of(raw[at + 16 :], count))]
-        found = [(total + 2**63) % 2**64 - 2**63 for total in sums]
-    elif encoding == 6:
-        found = [bool(raw[at])] * count
-    elif encoding == 8:
-        found = names_of(raw[at:], count)
-    elif encoding == 7:
-        values = u(raw, at, 4)
-        ends = list(accumulate([u(raw, at + 4 + 4 * i, 4) for i in range(values)], initial=at + 4 + 4 * values))
-        table = [raw[x:y] for x, y in pairwise(ends)]
-        found = [table[code] for code in raw[ends[-1] :]] if values > 1 else table * count
-    else:
-        ends = struct.unpack_from(f"<{count + 1}I", raw, at)
-        base = at + up(4 * (count + 1))
-        found = [raw[base + x : base + y] for x, y in pairwise(ends)]
-    return [v if ok else None for v, ok in zip(found, valid, strict=True)]
-
-
-def blocks_of(index: bytes) -> list[tuple[int, int]]:
-    """(offset, length) of each block."""
-    blocks = u(index, 0, 8)
-    return [(u(index, 8 + 8 * i, 8), u(index, 8 + 8 * blocks + 4 * i, 4)) for i in range(blocks)]
-
-
-def second_reader(data: bytes) -> list[tuple]:
-    at = len(data) - 48
-    offset, stored, raw_size = (u(data, at + i, 8) for i in (0, 8, 16))
-    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\1\0"
-    assert u(data, at + 32, 4) == bound(data[at : at + 32] + data[at + 36 :], at)
-    assert u(data, at + 24, 4) == bound(data[offset : offset + stored], offset)
-    footer = plain(data[offset : offset + stored], u(data, at + 28, 4), raw_size)
-    sections, start = {}, 8 + 16 * u(footer, 0, 8)
-    for i in range(u(footer, 0, 8)):
-        length = u(footer, 8 + 16 * i + 8, 8)
-        sections[u(footer, 8 + 16 * i, 4)] = footer[start : start + length]
-        start += length
-    rows = []
-    for place, length in blocks_of(sections[2]):
-        block = data[place : place + length]
-        count, sections_of_block = u(block, 8, 4), u(block, 12, 2)
-        at = 16 + 16 * sections_of_block
-        assert u(block, 0, 4) == bound(block[4:at], place)
-        found = []
-        for s in range(sections_of_block):
-            codec, encoding, flags, size, raw_size, checksum = struct.unpack_from("<BBHIII", block, 16 + 16 * s)
-            assert checksum == bound(block[at : at + up(size)], place + at)
-            found.append((encoding, flags, plain(block[at : at + size], codec, raw_size)))
-            at += up(size)
-        deleted = bits(found[0][2], count) if found[0][0] else [False] * count
-        columns = [values_of(*section, count) for section in found[2:]]
-        rows += zip(keys_of(found[1][0], found[1][2], count), deleted, *columns, strict=True)
-    return rows
-
+# -- a second reader, from the page alone ------------------------------------------------------------------------------
 
 INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 4), st.integers(10**6, 10**6 + 300))
 NAMES = st.builds("part-{:05d}-{}/{}".format, st.integers(0, 10**5), st.uuids(), st.integers(0, 10**18))

@@ -246,6 +246,24 @@ def test_fields_that_are_not_known_are_ignored_unless_the_instant_requires_them(
         ss.open(root)
 
 
+def test_an_index_of_a_kind_that_is_not_known_is_kept_and_not_used(copy, answers):
+    root = copy()
+    document = _document(_newest(root))
+    (index,) = (each for each in document["indexes"] if each["kind"] == "secondary")
+    index["kind"], index["options"] = "vectors", {"dimensions": 3}
+    _seal(_newest(root), json.dumps(document).encode())
+    assert set(_use(root, answers).split(", ")) == {"right"}
+    with ss.open(root) as table:
+        with table.transaction() as tx:
+            tx.write(pa.table({"id": [500], "s": ["k500"], "d": [0.0], "e": pa.array([1], pa.int32())}))
+        written = table.version
+        table.optimize()
+    (kept,) = (each for each in _document(_newest(root))["indexes"] if each["kind"] == "vectors")
+    assert kept["options"] == {"dimensions": 3} and kept["runs"] == index["runs"]
+    assert not any(low <= written <= high for low, high in kept["coverage"]["segments"])
+    assert ss.open(root).scan("s = 'k500'").count() == 1
+
+
 def test_instant_larger_than_any_is_not_read(copy, answers):
     root = copy()
     with _newest(root).open("wb") as file:
