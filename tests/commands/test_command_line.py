@@ -111,28 +111,6 @@ def test_sync_follows_the_directory(say, files: Path) -> None:
     assert (made["added"], made["removed"]) == ([], [])
 
 
-def test_sync_widens_columns_or_quarantines_files(say, tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    pq.write_table(pa.table({"v": pa.array([1], pa.int32())}), lake / "a.parquet")
-    say("create", str(lake))
-    pq.write_table(pa.table({"v": pa.array([2**40])}), lake / "b.parquet")
-    status, _, err = say("sync", str(lake), "--new-types", "quarantine")
-    assert status == 5 and "b.parquet: column 'v' is int64" in err
-    status, out, _ = say("sync", str(lake))
-    assert status == 0 and "wider columns: v to int64" in out
-
-
-def test_create_names_quarantined_files(say, files: Path) -> None:
-    (files / "month=1" / "half.parquet").write_bytes(b"PAR1")
-    status, out, err = say("create", str(files))
-    assert status == 0
-    assert "1 file quarantined:" in err
-    status, out, _ = say("verify", str(files))
-    assert status == 3
-    assert "month=1/half.parquet" in out
-
-
 def test_index_list_drop_refresh(say, lake: str) -> None:
     rows = _json(say, "index", "list", lake)
     assert [(r["name"], r["files_covered"], r["files_total"]) for r in rows] == [("stats", 3, 3), ("bloom(id)", 3, 3)]

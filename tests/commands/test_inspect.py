@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -83,44 +82,6 @@ def test_inspect_files_of_an_index(say, lake: str) -> None:
         assert 0 < sum(s["stored_bytes"] for s in told["sections"]) < told["size_bytes"]
         status, out, _ = say("inspect", str(path))
         assert (status, "section" in out) == (0, True)
-
-
-@pytest.fixture
-def rich_file(tmp_path: Path) -> str:
-    """One of everything: groups, metas, rows of a table."""
-    path = tmp_path / "rich.skb"
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(list("abcdefghij"), 8)) for _ in range(300)]
-    texts = [" ".join(words[j] for j in row) for row in rng.integers(0, len(words), (8000, 9))]
-    schema = pa.schema([("text", pa.string()), ("odd", pa.bool_())])
-    with SortedFileWriter(path, schema=schema, block_size=2000) as writer:
-        keys = [b"k%06d" % i for i in range(8000)]
-        values = pa.record_batch([texts, [i % 2 == 1 for i in range(8000)]], schema=schema)
-        writer.write(keys, values, [i % 100 == 0 for i in range(8000)])
-        writer.end_group("all")
-        for i in range(3):
-            writer.put_meta(f"about/{i}", rng.bytes(100))
-        writer.write_rows("rows", rng.integers(0, 256, (5, 16), dtype=np.uint8), 16)
-    return str(path)
-
-
-def test_the_bytes_of_sections_are_those_of_the_blocks(say, rich_file: str) -> None:
-    told = _json(say, "inspect", rich_file, "--verify")
-    sizes = {size["name"]: size for size in told["sections"]}
-    assert list(sizes) == ["tombstones", "keys", "text", "odd"]
-    stored = sum(size["stored_bytes"] for size in sizes.values())
-    heads = len(told["blocks"]) * (16 + 16 * len(sizes))
-    padding = sum(block["length"] for block in told["blocks"]) - stored - heads
-    assert 0 <= padding < 8 * len(sizes) * len(told["blocks"])
-    assert sizes["text"]["uncompressed_bytes"] > 8000 * 60 and sizes["text"]["stored_bytes"] < told["size_bytes"]
-
-
-def test_a_summary_is_shown(say, rich_file: str) -> None:
-    _, out, _ = say("inspect", rich_file)
-    lines = out.splitlines()
-    assert "8,000 entries, 80 tombstones among them, in" in lines[1]
-    row = next(line.split() for line in lines if line.startswith("text"))
-    assert row[3].endswith("%") and float(row[4]) > 10, "share, and bytes per entry"
 
 
 def test_a_file_of_nothing(say, tmp_path: Path) -> None:

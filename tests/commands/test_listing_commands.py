@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -85,21 +84,6 @@ def test_ls_refuses_what_contradicts_itself_or_is_not_there(say, lake: Path) -> 
     assert status == 1 and "year=1999/month=1" in err
 
 
-def test_ls_names_what_lies_beside_the_partitions(say, lake: Path) -> None:
-    pq.write_table(pa.table({"k": [1, 2]}), lake / "beside.parquet")
-    with ss.open(lake) as table:
-        table.sync()
-    (line,) = [line for line in say("ls", str(lake))[1].splitlines() if "beside" in line]
-    assert line.split()[-4:-2] == ["1", "2"]
-
-
-def test_ls_of_an_empty_table(say, tmp_path: Path) -> None:
-    with ss.create(tmp_path / "empty", schema=pa.schema([("k", pa.int64())])):
-        pass
-    _, out, _ = say("ls", str(tmp_path / "empty"))
-    assert out.splitlines()[-1].startswith("0 files, 0 rows, ")
-
-
 # -- history, sync ----------------------------------------------------------------------------------------------------
 
 
@@ -174,19 +158,6 @@ def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
     }
 
 
-def test_perf_for_people(say, lake: Path) -> None:
-    status, out, err = say("perf", str(lake), "--partition", "year=2021/month=2", "--rounds", "1")
-    assert (status, err) == (0, "")
-    assert out.splitlines()[0].endswith("12 files in 6 partitions; partition year=2021/month=2 has 2 files")
-    assert out.splitlines()[1].startswith("manifest ")
-    assert "; 1 to 3 files a partition, 2.0 on average; " in out.splitlines()[1]
-    (line,) = [line for line in out.splitlines() if "getLatestBaseFiles" in line]
-    assert line.split("(getLatestBaseFiles)")[1].split()[0] == "2"
-    assert "listing / cold" in out
-    _, out, _ = say("perf", str(lake), "--no-listing", "--rounds", "1")
-    assert [line.split()[-3:] for line in out.splitlines() if "(get" in line] == [["-", "-", "-"]] * 8
-
-
 def test_perf_of_slices_and_of_files_that_no_folder_holds(say, tmp_path: Path) -> None:
     table = ss.create(tmp_path / "t", schema=pa.schema([("a", pa.int64())]))
     told = [("b1", "1", "base"), ("l1", "1", "log"), ("b2", "2", "base"), ("l2", "2", "log")]
@@ -212,12 +183,3 @@ def test_perf_refuses_what_is_not_there(say, lake: Path, tmp_path: Path) -> None
         perf_of(empty)
     with ss.open(lake) as table, pytest.raises(ss.InvalidArgumentError, match="rounds"):
         perf_of(table, rounds=0)
-
-
-def test_perf_of_a_lake_that_is_gone(lake: Path, tmp_path: Path) -> None:
-    """The index answers all the same; a listing finds nothing."""
-    with ss.create(lake, index_path=tmp_path / "index") as table:
-        os.rename(lake, tmp_path / "away")
-        calls = {call.name: call for call in perf_of(table, rounds=1).calls}
-    assert calls["all files"].answers == 12 and calls["all files"].listing.files == 0
-    assert calls["files of the partition"].listing is None

@@ -104,9 +104,3 @@ def test_errors(say, lake: str, arguments: tuple[str, ...], told: str) -> None:
         and len(err.splitlines()) == 1
     )
     assert ss.open(lake).version == 3
-
-
-def test_what_cannot_come_back_is_named(say, lake: str) -> None:
-    Path(lake, "f.parquet").unlink()
-    status, _, err = say("rollback", lake)
-    assert status == 1 and "f.parquet cannot come back" in err

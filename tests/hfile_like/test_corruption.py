@@ -66,7 +66,7 @@ def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
 
 
 def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
-    share = 3001
+    share = 6007
     told = harm(tmp_path, jobs_of("flips", share))
     # Only padding outside blocks may be touched unseen.
     for name, one in zip(names(), told, strict=True):
@@ -76,14 +76,14 @@ def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_every_truncation_is_found(tmp_path: Path) -> None:
-    told = harm(tmp_path, jobs_of("cuts", 197))
+    told = harm(tmp_path, jobs_of("cuts", 397))
     assert all(one["refused"] == one["tried"] > 0 for one in told)
 
 
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize("compiled", [True, False])
 def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    jobs = jobs_of("repaired", 9001, first=7 + 4500 * compiled, compiled=compiled)
+    jobs = jobs_of("repaired", 18_001, first=7 + 9000 * compiled, compiled=compiled)
     if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
         jobs = [replace(job, share=max(3, job.share)) for job in jobs]
     told = harm(tmp_path, jobs)
@@ -94,7 +94,7 @@ def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: P
 @pytest.mark.parametrize("compiled", [True, False])
 def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Path, compiled: bool) -> None:
     plain = [name for name in names() if name.endswith("/none")]
-    share = (7 if compiled else 1) if is_thorough() else 1500
+    share = (7 if compiled else 1) if is_thorough() else 3000
     jobs = [Job(name, "fields", share=share, first=i % share, compiled=compiled) for i, name in enumerate(plain)]
     told = harm(tmp_path, jobs)
     assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3

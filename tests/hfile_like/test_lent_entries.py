@@ -25,7 +25,7 @@ def _file(parts: list[pa.Table], **options: object) -> bytes:
     return sink.getvalue()
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(15))
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=6),
     groups=st.integers(1, 9),

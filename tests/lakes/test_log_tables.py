@@ -228,6 +228,7 @@ def test_partition_values_of_every_type_are_those_of_the_log(tmp_path: Path, sou
 
 
 @needs("deltalake", 1, 4, what="writing deletion vectors")
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("kind", [None, "secondary"])
 @pytest.mark.parametrize("source", SOURCES[:2])
 def test_rule_02_deletes_are_another_identity_of_their_file(tmp_path: Path, source: str, kind: str | None) -> None:

@@ -147,20 +147,6 @@ def test_a_column_that_cannot_be_read_is_refused_where_it_is_asked_for(their):
     assert table.scan().count() == 1
 
 
-def test_files_without_ids_are_followed_by_the_mapping_of_names(their, tmp_path):
-    from pyiceberg.types import LongType
-
-    path = tmp_path / "added.parquet"
-    pq.write_table(_rows(3, BEFORE, a=2, b="z"), path)
-    their.add_files([str(path)])
-    with their.update_schema() as update:
-        update.rename_column("s.a", "z")
-    _same(their)
-    with their.update_schema() as update:
-        update.add_column(("s", "a"), LongType())  # the mapping gives the file's `a` to this one
-    _same(their)
-
-
 def test_files_are_listed_whatever_the_case_of_their_ending(tmp_path):
     for name in ("a.PARQUET", "b.parq", "c.Parq", "d.pq", "e.PQ", "f.Parquet", "g.txt", "_h.PARQUET"):
         pq.write_table(pa.table({"k": [1]}), tmp_path / name)

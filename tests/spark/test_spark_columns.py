@@ -168,19 +168,6 @@ def test_what_is_not_understood_prunes_nothing_and_hides_nothing(
 
 
 @only_in_test_all
-def test_scans_by_columns(spark: SparkSession, lake: str, plain: DataFrame) -> None:
-    of_python = F.udf(lambda k: k is not None and k > 11, "boolean")
-    for where in (
-        (F.col("k") >= 10) & of_python(F.col("k")) & (F.col("d") < Decimal("5.5")),
-        F.expr("k = 12 OR k = 99") & F.col("flag"),
-        F.col("s").rlike("2"),
-    ):
-        found = sks.scan(spark, lake, where=where, columns=["s"])
-        assert found.columns == ["s"]
-        assert sorted(map(str, found.collect())) == sorted(map(str, plain.where(where).select("s").collect())) != []
-
-
-@only_in_test_all
 def test_a_null_among_no_values_is_what_the_session_says(spark: SparkSession, lake: str) -> None:
     for settings in ({"ansi.enabled": "true"}, {"ansi.enabled": "false"}, {"legacy.nullInEmptyListBehavior": "true"}):
         session = spark.newSession()
@@ -230,26 +217,6 @@ def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     table = ss.open(lake)
     plan = table.scan(spark_where(spark, column, table.schema).node)
     assert (plan.files().num_rows, plan.count()) == (1, 1)
-
-
-@only_in_test_all
-def test_a_renamed_and_an_added_column(spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), tmp_path / "0.parquet")
-    table = ss.create(tmp_path)
-    table.alter(rename={"a": "k"}, add={"level": pa.scalar(5)})
-    with table.transaction() as tx:
-        tx.write(pa.table({"k": [3], "b": ["z"], "level": [7]}))
-    found = sks.scan(spark, tmp_path, where=(F.col("level") == 5) & (F.col("k") > 1)).collect()
-    assert [tuple(row) for row in found] == [(2, "y", 5)]
-
-
-@only_in_test_all
-def test_columns_for_jobs_of_ones_own(spark: SparkSession, lake: str) -> None:
-    told = sks.coarse(lake, ["k"])
-    paths = [f"{at}.parquet" for at in range(4)]
-    column = (F.col("K") == 12) & (F.length("s") > 0)
-    for asked in (sks.predicate(spark, column, told), sks.predicate(spark, column)):
-        assert [path for path, _ in sks.prune_partition(paths, told, asked)] == ["1.parquet"]
 
 
 # -- Spark Connect: its columns are built by the client alone, without a server ---------------------------------------

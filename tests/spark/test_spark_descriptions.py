@@ -89,11 +89,3 @@ def test_every_verb_says_what_its_jobs_are_for_and_how_far_they_are(
     assert all(text.startswith(f"nightly: skipstone lookup {lake}: ") for text in described())
     many.count()
     assert set(described()) <= {"nightly", ""}  # actions are the caller's own
-
-
-@only_in_test_all
-def test_errors_of_watched_actions_are_ours(spark: Any, lake: Path) -> None:
-    wrong = spark.createDataFrame([(1, "x", 1)], "k long, s string, p int")
-    for progress in (None, lambda step, done, total: None):
-        with pytest.raises(ss.SkipstoneError):
-            sks.save(wrong.withColumn("k", F.lit("no number")), lake, progress=progress)

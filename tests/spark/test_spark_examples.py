@@ -6,7 +6,6 @@ import inspect
 import re
 import runpy
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from library_versions import needs
-from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
@@ -55,30 +53,6 @@ def test_example(
     told = capsys.readouterr().out
     for line in TOLD[name]:
         assert re.search(line, told), told
-
-
-@only_in_test_all
-def test_the_example_of_map_partitions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = tmp_path / "lake" / "flights"
-    for number in range(6):
-        folder = lake / f"carrier=a b%2F{number % 2}"
-        folder.mkdir(parents=True, exist_ok=True)
-        names = [f"N{value}" for value in range(10_000 + 2_000 * number, 10_300 + 2_000 * number)]
-        pq.write_table(pa.table({"tail_num": names}), folder / f"{number}.parquet", row_group_size=100)
-    ss.create(lake).close()
-    monkeypatch.chdir(tmp_path)
-    # as Spark itself names files: escapes of escapes, and a scheme
-    paths = [row[0] for row in spark.read.parquet(str(lake)).select(F.input_file_name()).distinct().collect()]
-
-    def my_reader(path, row_groups):
-        yield path, row_groups
-
-    found = {"spark": spark, "sks": sks, "paths": [*paths, "new.parquet"], "my_reader": my_reader}
-    (example,) = re.findall(r"\n((?:        .*\n|\n)+)\n    Args:", sks.coarse.__doc__ or "")
-    exec(textwrap.dedent(example), found)
-    assert len(paths) == 6
-    (needle,) = [path for path in paths if path.endswith("/2.parquet")]
-    assert dict(found["rows"]) == {needle: [2], "new.parquet": None}  # type: ignore[call-overload]
 
 
 def _flights(first: int) -> pa.Table:

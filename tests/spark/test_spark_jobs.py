@@ -41,19 +41,6 @@ def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
 
 
 @only_in_test_all
-def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
-    def work(part: int) -> int:
-        import time
-
-        time.sleep(0.3)
-        return part
-
-    told: list[int] = []
-    jobs.map_parts(spark, work, range(8), progress=lambda step, done, total: told.append(done))
-    assert len(set(told)) > 2
-
-
-@only_in_test_all
 def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_WAVE_BYTES", 3_000)
     parts = [pa.table({"k": range(100 * i)}).slice(i) for i in range(12)]
@@ -105,16 +92,6 @@ def test_errors_come_out_as_ours(spark, kind: type[Exception]) -> None:
     assert str(caught.value) == "columns do not fit:\n  a, b"
     if kind is not ss.StorageError:
         assert took == [0, 1, 3], "what the others made is known, so that it can be removed"
-
-
-@only_in_test_all
-def test_other_errors_are_sparks(spark) -> None:
-    def work(part: int) -> int:
-        raise RuntimeError("a bug")
-
-    with pytest.raises(Exception, match="a bug") as caught:
-        jobs.map_parts(spark, work, range(2))
-    assert not isinstance(caught.value, ss.SkipstoneError)
 
 
 @only_in_test_all

@@ -104,15 +104,6 @@ def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -
             assert files_read(made) == QUERIES[query]
 
 
-@only_in_test_all
-def test_of_views_under_filters_few_columns_are_read(session: SparkSession) -> None:
-    frame = session.table("ours").withColumn("double", F.col("k") * 2).where("k = 12").select("double")
-    made = sks.optimized(frame)
-    assert made.collect() == frame.collect()
-    output = made._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0).output()
-    assert [output.apply(i).name() for i in range(output.size())] == ["k"]
-
-
 def _condition(rng: random.Random, name: str) -> str:
     atoms = [
         f"{name}k {rng.choice(['<', '>=', '=', '<>', '<=>'])} {rng.randrange(-2, 42)}",
@@ -178,22 +169,6 @@ def test_a_cached_frame_stays_cached(session: SparkSession) -> None:
         assert _rows(made) == _rows(frame)
     finally:
         cached.unpersist()
-
-
-@only_in_test_all
-def test_each_relation_keeps_its_version(session: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(_rows_of(0), tmp_path / "0.parquet")
-    ss.create(tmp_path).close()
-    before = session.read.format("skipstone").load(str(tmp_path))
-    before.count()
-    plain = session.read.parquet(str(tmp_path))
-    with ss.open(tmp_path) as table, table.transaction() as tx:
-        tx.write(_rows_of(0))
-    assert sks.optimized(before.where("k = 7")).count() == 1
-    assert sks.optimized(sks.refresh(before).where("k = 7")).count() == 2
-    with pytest.warns(UserWarning, match="other files than the index"):
-        made = sks.optimized(plain.where("k = 7"))
-    assert made.count() == 1
 
 
 def test_a_file_that_was_overwritten_by_one_of_its_size_is_not_skipped(session: SparkSession, tmp_path: Path) -> None:

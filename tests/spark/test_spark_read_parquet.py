@@ -444,29 +444,6 @@ def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None
 # -- the session, and what changed ------------------------------------------------------------------------------------
 
 
-@only_in_test_all
-def test_thousands_of_files_and_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    tiny = pa.table({"k": [1]})
-    pq.write_table(tiny, tmp_path / "first.parquet")
-    for number in range(300):
-        (tmp_path / f"p={number % 3}").mkdir(exist_ok=True)
-        os.link(tmp_path / "first.parquet", tmp_path / f"p={number % 3}" / f"{number}.parquet")
-    (tmp_path / "first.parquet").unlink()
-    ss.create(tmp_path).close()
-    spark.sparkContext.setJobGroup("native", "counted")
-    try:
-        frame = sks.read_parquet(spark, tmp_path, "p < 2")
-        assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("native")) == []
-        assert frame.count() == 200
-    finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    assert THRESHOLD not in spark.sql("SET").toPandas()["key"].tolist()
-    session = spark.newSession()
-    session.conf.set(THRESHOLD, "7")
-    sks.read_parquet(session, tmp_path)
-    assert session.conf.get(THRESHOLD) == "7"
-
-
 def test_threads_that_read_at_once_leave_the_setting_as_it_was() -> None:
     class Conf(dict):
         getAll = property(lambda self: self)

@@ -23,7 +23,6 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from library_versions import needs
-from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
@@ -269,26 +268,6 @@ def test_one_job_of_few_tasks(spark: SparkSession, tmp_path: Path, job_group: Ca
     tasks = job_group()
     assert len(tasks) == 1
     assert 2 <= tasks[0] <= 6  # 40 files of a megabyte's worth each to open, on two cores
-
-
-@only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
-def test_no_more_jobs_than_sparks_own_reader(
-    spark: SparkSession, lake: Path, job_group: Callable[[], list[int]]
-) -> None:
-    """Planning runs none, nor does what a Column needs to be read."""
-    sparks, column = spark.read.schema("k bigint, s string").parquet(str(lake)), F.length("s") > 3
-    before, jobs = len(job_group()), []
-    for actions in (
-        (sparks.where(column).collect, sks.scan(spark, lake, column, columns=["k"]).collect),
-        (sparks.count, sks.scan(spark, lake).count),
-        (sparks.count, sks.scan(spark, lake, columns=[]).count),
-    ):
-        for action in actions:
-            action()
-            jobs.append(len(job_group()) - before - sum(jobs))
-    assert jobs[0::2] == jobs[1::2]
-    assert jobs[0] == 1
 
 
 @needs("pyspark", 4, what="explain")

@@ -228,22 +228,3 @@ def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
         assert _ids(lake) == sorted(i for i in [*range(6), *range(10, 18), 31] if i % 3 != 1 or i == 31)
         pool.submit(sks.save, rows(spark, 32), lake, "overwrite").result()
     assert _ids(lake) == [32]
-
-
-@only_in_test_all
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
-def test_all_else_from_a_thread(spark: SparkSession, lake: str) -> None:
-    session = spark.newSession()
-
-    def run() -> None:
-        sks.view(session, "in_a_thread", lake)
-        assert session.table("in_a_thread").count() == 6
-        assert sks.scan(session, lake, "id = 3").count() == 1 == sks.read_parquet(session, lake, "id = 3").count()
-        keys = session.createDataFrame([(3,)], "id long")
-        assert sks.lookup(session, lake, keys, on="id").count() == 1
-        sks.create_index(session, lake, "id", kind="bloom")
-        sks.save(sks.scan(session, lake, "id < 3"), lake, "overwrite")
-        sks.optimize(session, lake)
-
-    _in_a_thread(run)
-    assert _ids(lake) == [0, 1, 2]

@@ -533,19 +533,6 @@ def test_saves_by_map_in_arrow_commit_one_try_of_each_task(spark: SparkSession, 
     assert len(list(lake.rglob("*.parquet"))) == len(table.files()) == 6
 
 
-@only_in_test_all
-def test_a_failed_save_by_map_in_arrow_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    save(spark.range(4), lake)
-    frame = spark.range(0, 12, 1, 3).selectExpr("if(id = 7, raise_error('seven'), id) AS id")
-    request = WriteRequest.from_options({"path": str(lake)})
-    with pytest.raises(Exception, match="seven"):
-        write_by_tasks(frame, writer_of(request, frame.schema, True))
-    assert rows_of(lake) == Counter((i,) for i in range(4)) and ss.open(lake).version == 2
-    ss.open(lake).clean(min_age=NOW, delete_data=True)
-    assert len(list(lake.rglob("*.parquet"))) == len(ss.open(lake).files())
-
-
 @pytest.mark.parametrize("verb", ["register", "view", "optimized", "sql", "explain", "cluster"])
 def test_what_needs_newer_spark_names_the_version(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str

@@ -34,6 +34,11 @@ class Value:
         """Of a struct: the field of that id."""
         return next(value for name, value in self.value if name == number)
 
+    def put(self, number: int, value: Value | None) -> None:
+        """Of a struct: set or remove the field of that id."""
+        others = [(name, held) for name, held in self.value if name != number]
+        self.value = sorted([*others, *([] if value is None else [(number, value)])], key=lambda field: field[0])
+
 
 # -- reading and writing ----------------------------------------------------------------------------------------------
 
