@@ -10,6 +10,7 @@ from pathlib import Path
 import numba
 import pyarrow as pa
 import pytest
+from example_counts import only_in_test_all
 from skipstone.base import lazy
 from skipstone.bloom import SplitBlockFilter
 
@@ -122,6 +123,7 @@ def test_nothing_is_compiled_for_work_that_takes_less_time_than_that(monkeypatch
     assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
 
 
+@only_in_test_all  # by default house/test_compiling.py
 @needs_a_compiler
 def test_a_machine_keeps_what_it_compiled(tmp_path: Path):
     program = (

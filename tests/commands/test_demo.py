@@ -65,7 +65,7 @@ def test_demo_ends_with_3_where_answers_differ(
 ) -> None:
     right = demo._full_scan
     monkeypatch.setattr(demo, "_full_scan", lambda path, expression: right(path, expression).slice(1))
-    assert _demo() == 3
+    assert _demo("--rows", "60") == 3
     out = capsys.readouterr().out
     assert "DIFFER" in out and "NO" in out
     assert "Both ways gave the same rows" not in out

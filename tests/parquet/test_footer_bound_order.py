@@ -217,7 +217,7 @@ def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_
 
 
 @needs("duckdb", 2, what="sql")
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 @given(name=st.sampled_from(sorted(set(TYPES) - {"half"})), writer=st.sampled_from(WRITERS), data=st.data())
 def test_rule_41_whole_queries_are_right_whatever_a_footer_says(name: str, writer: Writer, data: st.DataObject) -> None:
     some = st.lists(st.sampled_from(TYPES[name].values), min_size=1, max_size=4)

@@ -110,6 +110,7 @@ print(outcomes["read"] + outcomes["refused"])
 """
 
 
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("change", ["overwrite", "truncate", "remove"])
 def test_a_file_that_changes_while_another_thread_reads_it(tmp_path: Path, change: str, reader: str) -> None:
@@ -195,11 +196,11 @@ def test_flipped_bits_end_no_process(tmp_path: Path) -> None:
     for name, options in kinds.items():
         (tmp_path / "lakes" / name).mkdir(parents=True)
         pq.write_table(rows, tmp_path / "lakes" / name / "a.parquet", row_group_size=120, **options)
-    count = 4_000 if is_thorough() else 300
+    count = 4_000 if is_thorough() else 90
     counts = _run(FLIPS, tmp_path / "lakes", count, tmp_path, timeout_s=3600)
     refused, same, as_damaged, other = map(int, counts.split())
     assert refused + same + as_damaged + other == 2 * count
-    assert refused and same and other <= count // 50
+    assert refused and same and other <= max(3, count // 50)
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
