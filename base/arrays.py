@@ -15,6 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NULLS_AT_ONCE = 1 << 17
+_TEXTS = frozenset(kind.id for kind in (pa.string(), pa.large_string()))  # a test of `pa.types` is a call for each
+_LARGE = frozenset(kind.id for kind in (pa.large_string(), pa.large_binary()))
+_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+_DTYPES = {getattr(pa, name)().id: np.dtype(name) for name in ("bool_", *_INTEGERS, "float32", "float64")}
 
 
 def from_numpy(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
@@ -31,12 +35,11 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     for bools). Raises TypeError for other types."""
     if isinstance(array, pa.ChunkedArray):
         array = combine(array)
-    arrow_type = array.type
-    if pa.types.is_boolean(arrow_type):
+    dtype = _DTYPES.get(array.type.id)
+    if dtype is None:
+        raise TypeError(f"no numpy form of {array.type}")
+    if dtype.kind == "b":
         return _bools(array)
-    if not (pa.types.is_integer(arrow_type) or pa.types.is_float32(arrow_type) or pa.types.is_float64(arrow_type)):
-        raise TypeError(f"no numpy form of {arrow_type}")
-    dtype = np.dtype(arrow_type.to_pandas_dtype())
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.zeros(len(array), dtype=dtype)
@@ -127,10 +130,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 def offsets_and_data(array: pa.Array) -> tuple[np.ndarray, memoryview]:
     """The buffers of a binary or string array, large or not: int32 or int64 offsets [n + 1], whatever the array's own
     offset, into its bytes."""
-    arrow_type = array.type
-    dtype = np.dtype(
-        np.int64 if pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type) else np.int32
-    )
+    dtype = np.dtype(np.int64 if array.type.id in _LARGE else np.int32)
     _, offsets, data = array.buffers()
     if offsets is None or len(array) == 0:
         return np.zeros(len(array) + 1, dtype=dtype), memoryview(b"")
@@ -144,7 +144,7 @@ def binary_array(items: Sequence[bytes], arrow_type: pa.DataType | None = None) 
     offsets = offsets_of(np.fromiter(map(len, items), dtype=np.int64, count=len(items)))
     if arrow_type is None:
         arrow_type = pa.large_binary() if offsets[-1] > np.iinfo(np.int32).max else pa.binary()
-    if not (pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type)):
+    if arrow_type.id not in _LARGE:
         offsets = offsets.astype(np.int32)
     return pa.Array.from_buffers(
         arrow_type, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(items))], 0
@@ -218,12 +218,12 @@ def read_only(data: memoryview | bytes | np.ndarray) -> np.ndarray:
 
 def is_large(arrow_type: pa.DataType) -> bool:
     """Whether a type of strings or bytes has offsets of 64 bits."""
-    return pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type)
+    return arrow_type.id in _LARGE
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
     """Whether a type is of strings."""
-    return pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
+    return arrow_type.id in _TEXTS
 
 
 def null_column(count: int, arrow_type: pa.DataType) -> pa.ChunkedArray:

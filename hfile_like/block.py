@@ -53,8 +53,12 @@ def build_block(offset: int, count: int, sections: Sequence[EncodedSection], com
     directory, bodies = [], []
     position = HEAD.size + SECTION.size * len(sections)
     for section in sections:
+        if not section.data:  # nothing is deleted, or a column is all null
+            checksum = codec.place_crc(offset + position)
+            directory.append(SECTION.pack(codec.CODEC_RAW, section.encoding, section.flags, 0, 0, checksum))
+            continue
         codec_id, stored = codec.compress(section.data, compressor, section.gain)
-        body = b"".join((stored, codec.padding(len(stored))))
+        body = stored if len(stored) % 8 == 0 else b"".join((stored, codec.padding(len(stored))))
         checksum = codec.checksum_at(offset + position, body)
         sizes = len(stored), len(section.data)
         directory.append(SECTION.pack(codec_id, section.encoding, section.flags, *sizes, checksum))

@@ -282,11 +282,13 @@ def check_zone_map_columns(schema: pa.Schema, names: Sequence[str]) -> list[str]
 def bounds_of(column: pa.Array, deleted: np.ndarray | None) -> BlockBounds:
     """Return the bounds of a column of a block; `deleted`: bool [n], or None."""
     live = None if deleted is None else ~deleted
-    valid = valid_mask(column)
-    counted = valid if live is None else live if valid is None else valid & live
-    total = len(column) if live is None else int(live.sum())
-    values = total if counted is None else int(counted.sum())
+    total = len(column) if live is None else int(np.count_nonzero(live))
     is_bytes = _is_bytes(column.type)
+    values, counted = 0, None
+    if column.null_count < len(column):
+        valid = valid_mask(column)
+        counted = valid if live is None else live if valid is None else valid & live
+        values = total if counted is None else int(np.count_nonzero(counted))
     if not values:
         return BlockBounds(b"" if is_bytes else 0, b"" if is_bytes else 0, total)
     if is_bytes:

@@ -15,6 +15,7 @@ under a null are zero, so equal values give equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -76,21 +77,21 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
     `deleted`)."""
     if not isinstance(schema, pa.Schema):
         raise SchemaError(f"give a pyarrow Schema of the value columns, not {type(schema).__name__}")
-    names, seen = schema.names, set()
-    for name in names:
+    fields, seen = list(schema), set()
+    for field in fields:
+        name = field.name
         if name in _RESERVED_NAMES:
             raise SchemaError(f"a value column cannot be named {name!r}: readers return a column of that name")
         if name in seen:
             raise SchemaError(f"value column {name!r} is there more than once: give it once")
         seen.add(name)
-    if len(names) > COLUMNS_MAX:
-        raise SchemaError(f"{len(names):,} value columns: at most {COLUMNS_MAX:,}")
-    for field in schema:
         if plain_encoding(field.type) is None:
-            raise SchemaError(
-                f"value column {field.name!r} is of type {field.type}, which a sorted-block file can't contain"
-            )
-    return pa.schema([field.with_nullable(True) for field in schema], metadata=schema.metadata)
+            raise SchemaError(f"value column {name!r} is of type {field.type}, which a sorted-block file can't contain")
+    if len(fields) > COLUMNS_MAX:
+        raise SchemaError(f"{len(fields):,} value columns: at most {COLUMNS_MAX:,}")
+    if all(field.nullable for field in fields):
+        return schema
+    return pa.schema([field.with_nullable(True) for field in fields], metadata=schema.metadata)
 
 
 @cache
@@ -131,17 +132,21 @@ def _value_bytes_min(arrow_type: pa.DataType) -> int:
     return 1 if encoding == ENCODING_BITS else arrow_type.byte_width
 
 
-def value_bytes(column: pa.Array) -> np.ndarray | int:
-    """Return the bytes of each value before compression: int64 [n], or one number for all."""
-    if plain_encoding(column.type) != ENCODING_STRINGS or column.null_count == len(column):
-        return _value_bytes_min(column.type)
-    offsets, _ = offsets_and_data(column)
-    return np.diff(offsets.astype(np.int64)) + offsets.itemsize
+def row_bytes(columns: Sequence[pa.Array]) -> np.ndarray | int:
+    """Return the bytes of the values of each row before compression: int64 [n], or one number for all."""
+    total: np.ndarray | int = 0
+    for column in columns:
+        if plain_encoding(column.type) != ENCODING_STRINGS or column.null_count == len(column):
+            total = total + _value_bytes_min(column.type)
+        else:
+            offsets, _ = offsets_and_data(column)
+            total = total + np.diff(offsets.astype(np.int64)) + offsets.itemsize
+    return total
 
 
 def check_text(column: pa.Array, name: str) -> None:
     """Raise InvalidArgumentError if a string column contains bytes that are not UTF-8: readers refuse them."""
-    if is_text(column.type) and column.null_count < len(column):
+    if is_text(column.type):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -154,10 +159,12 @@ def check_text(column: pa.Array, name: str) -> None:
 _ALL_NULL = EncodedSection(ENCODING_ALL_NULL, 0, b"")
 
 
-def encode_column(column: pa.Array, templates: bool = False) -> EncodedSection:
-    """Return one value column of a block. `templates`: whether to look for strings of one form."""
-    if column.null_count == len(column):
-        return _ALL_NULL
+def encode_columns(columns: Sequence[pa.Array], templates: bool = False) -> list[EncodedSection]:
+    """Return the value columns of a block. `templates`: whether to look for strings of one form."""
+    return [_ALL_NULL if column.null_count == len(column) else _encode(column, templates) for column in columns]
+
+
+def _encode(column: pa.Array, templates: bool) -> EncodedSection:
     valid = valid_mask(column)
     encoding = plain_encoding(column.type)
     if encoding == ENCODING_BITS:
@@ -219,7 +226,8 @@ def _encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | No
     if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].drop_null().unique()) > _DICTIONARY_MAX:
         return None
     encoded = column.dictionary_encode()
-    if len(encoded.dictionary) > _DICTIONARY_MAX:
+    values = len(encoded.dictionary)
+    if values > _DICTIONARY_MAX or values == len(column) > 4:  # if none is there twice, the codes make it longer
         return None
     offsets, data = offsets_and_data(encoded.dictionary)
     items = [bytes(data[low:high]) for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]

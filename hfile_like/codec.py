@@ -80,13 +80,13 @@ def checksum_at(offset: int, *parts: bytes | memoryview) -> int:
     crc = 0
     for part in parts:
         crc = crc32(part, crc)
-    return crc ^ place_crc(offset)
+    return crc ^ crc32(offset.to_bytes(8, "little"))
 
 
 def row_checksums(rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return uint32 [n]: the checksums of the rows of uint8 [n, stride], stored at `offsets`."""
-    crcs = (crc32(row) ^ place_crc(offset) for row, offset in zip(rows, offsets.tolist(), strict=True))
-    return np.fromiter(crcs, dtype=np.uint32, count=len(rows))
+    pairs = zip(rows, offsets.tolist(), strict=True)
+    return np.array([crc32(row) ^ crc32(offset.to_bytes(8, "little")) for row, offset in pairs], dtype=np.uint32)
 
 
 def padding(length_bytes: int) -> bytes:

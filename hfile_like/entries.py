@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ..base.arrays import binary_array, from_numpy, offsets_and_data, take_keys, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from .block_keys import KEY_BYTES_MAX
-from .block_values import value_bytes
+from .block_values import row_bytes
 
 _BINARY_BYTES_MAX = (1 << 31) - 1
 KEY_FIELD = pa.field("key", pa.binary(), nullable=False)
@@ -52,7 +52,7 @@ class Entries:
     def row_bytes(self) -> np.ndarray:
         """Return int64 [n]: the bytes of each entry before compression."""
         offsets, _ = offsets_and_data(self.keys)
-        return np.diff(offsets.astype(np.int64)) + sum(value_bytes(column) for column in self.columns) + 1
+        return np.diff(offsets.astype(np.int64)) + row_bytes(self.columns) + 1
 
     def to_batch(self, schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch:
         """Return a batch of `scan_schema`: with tombstones and a column that marks them, or without tombstones."""

@@ -111,8 +111,8 @@ def encode_footer(contents: Contents, offset: int, compressor: Compressor | None
     ]
     if contents.zone_maps is not None:
         sections.append((SECTION_ZONE_MAPS, contents.zone_maps))
-    head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
-    data = head + b"".join(body for _, body in sections)
+    heads = [_SECTION.pack(number, 0, len(body)) for number, body in sections]
+    data = b"".join([len(sections).to_bytes(8, "little"), *heads, *[body for _, body in sections]])
     blob, stored = codec.pack_blob(data, offset, compressor)
     trailer = TRAILER.pack(*blob, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
@@ -125,6 +125,8 @@ def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
 
 def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
     """The names of the rows, then one array for each field."""
+    if not rows:
+        return bytes(4)  # a string table without strings
     columns = [([getattr(row, name) for row in rows.values()], dtype) for name, dtype in fields.items()]
     arrays = [np.array(column, dtype=dtype).tobytes() for column, dtype in columns]
     return codec.pack_strings([name.encode() for name in rows]) + b"".join(arrays)

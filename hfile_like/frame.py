@@ -42,7 +42,8 @@ class Frame(NamedTuple):
     @property
     def width(self) -> int:
         """Bytes of a residual."""
-        return sum(part.itemsize for part in (self.low, self.high) if part is not None)
+        low = 0 if self.low is None else self.low.itemsize
+        return low if self.high is None else low + self.high.itemsize
 
     def value(self, i: int) -> int:
         """Return integer i."""
@@ -70,7 +71,7 @@ class Frame(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return base, step and residuals as they are stored."""
-        residuals = (part.tobytes() for part in (self.low, self.high) if part is not None)
+        residuals = [part.tobytes() for part in (self.low, self.high) if part is not None]
         return b"".join((self.base.to_bytes(8, "little"), self.step.to_bytes(8, "little"), *residuals))
 
 
@@ -102,7 +103,8 @@ def encode_frame(values: np.ndarray, valid: np.ndarray | None = None) -> Frame:
 
 def _encode_flat(values: np.ndarray, valid: np.ndarray | None = None) -> Frame:
     live = values if valid is None else values[valid]
-    least, span = int(live.min()), int(live.max()) - int(live.min())
+    least = int(np.minimum.reduce(live))
+    span = int(np.maximum.reduce(live)) - least
     width = (span.bit_length() + 7) // 8
     low_bytes, high_bytes = _PARTS[width if width in _PARTS else 8]
     if not low_bytes:

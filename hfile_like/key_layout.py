@@ -42,7 +42,7 @@ class KeyLayout:
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
         arrays = {name: np.asarray(values) for name, values in columns.items()}
         lengths = {len(array) for array in arrays.values() if array.ndim}
-        if any(array.ndim > 1 for array in arrays.values()) or len(lengths) > 1:
+        if max([array.ndim for array in arrays.values()]) > 1 or len(lengths) > 1:
             raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
         count = lengths.pop() if lengths else 1
         if count * self.width_bytes > np.iinfo(np.int32).max:
@@ -50,7 +50,7 @@ class KeyLayout:
         out = np.empty((count, self.width_bytes), dtype=np.uint8)
         offset = 0
         for name, width in zip(self.names, self.widths, strict=True):
-            numbers = np.atleast_1d(_unsigned(name, arrays[name], width))
+            numbers = _unsigned(name, arrays[name], width).reshape(-1)
             out[:, offset : offset + width] = big_endian(numbers, width)
             offset += width
         return binary_rows(out)
@@ -89,7 +89,7 @@ def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
     if values.size:
         if values.dtype.kind not in "iu":
             raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
-        low, high = int(values.min()), int(values.max())
+        low, high = int(np.minimum.reduce(values, axis=None)), int(np.maximum.reduce(values, axis=None))
         if low < 0 or high >= 1 << 8 * width:
             bad = low if low < 0 else high
             raise InvalidArgumentError(f"key field {name!r} has 0 to {(1 << 8 * width) - 1:,}, not {bad}")

@@ -19,7 +19,7 @@ from . import codec
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, build_block, encode_tombstones
 from .block_index import BlockBounds, BlockInfo, bounds_of, check_zone_map_columns, encode_blocks, encode_zone_maps
 from .block_keys import KEY_BYTES_MAX, encode_keys
-from .block_values import check_schema, check_text, encode_column
+from .block_values import check_schema, check_text, encode_columns
 from .entries import Entries, check_ascending, normalize_input, prefix_changes
 from .footer import (
     HEADER,
@@ -146,7 +146,8 @@ class SortedFileWriter:
         for part in parts:
             last = check_ascending(part.keys, last)
             for name, column in zip(self.schema.names, part.columns, strict=True):
-                check_text(column, name)
+                if column.null_count < len(column):
+                    check_text(column, name)
         sizes = [part.row_bytes() for part in parts]
         for size in sizes:
             if int(size.max(initial=0)) > ENTRY_BYTES_MAX:
@@ -225,7 +226,7 @@ class SortedFileWriter:
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._owned_parts = [], 0
         self._pending_bytes = self._pending_count = 0
-        columns = [encode_column(column, self._templates) for column in entries.columns]
+        columns = encode_columns(entries.columns, self._templates)
         sections = [encode_tombstones(entries.deleted), encode_keys(entries.keys, self._compressor), *columns]
         data = build_block(self.size_bytes, len(entries), sections, self._compressor)
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())

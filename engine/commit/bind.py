@@ -191,8 +191,8 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
 
 def _identity(schema: FileSchema) -> tuple:
     """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
-    pairs = (tuple(each.items()) for each in (schema.fields, schema.columns, schema.nested))
-    return schema.schema, *pairs, schema.is_declared
+    names = tuple(schema.fields.items()), tuple(schema.columns.items()), tuple(schema.nested.items())
+    return schema.schema, *names, schema.is_declared
 
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base import canon
 from ...base.arrays import combine, empty_bytes, from_numpy, repeat_value, to_numpy, valid_mask
@@ -22,6 +23,7 @@ from ..state.derived import DerivedColumn
 from .derived import derived_type
 from .elements import element_type
 
+_SORTED_MAX = 1 << 12
 _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 
 
@@ -363,6 +365,14 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
 
 def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, groups: int, is_lower: bool) -> pa.Array:
     """The least, or the greatest, of the used values of each group; null for a group without any."""
+    if len(values) <= _SORTED_MAX:  # a plan of Arrow's takes half a millisecond, however little it has to do
+        places = np.flatnonzero(used)
+        order = "ascending" if is_lower else "descending"
+        best_first = places[to_numpy(pc.array_sort_indices(values.take(from_numpy(places)), order=order))]
+        found, first = np.unique(group_of[best_first], return_index=True)
+        place_of = np.full(groups, -1)
+        place_of[found] = best_first[first]
+        return values.take(from_numpy(place_of, place_of >= 0))
     which = "min" if is_lower else "max"
     grouped = pa.table({"group": from_numpy(group_of[used]), "value": values.filter(from_numpy(used))})
     extremes = grouped.group_by("group", use_threads=False).aggregate([("value", which)])

@@ -295,7 +295,7 @@ class TaskIndexWriter:
         self._sink = self._stack.enter_context(storage.create(path))
         # Its groups are read without its footer, and so without a dictionary that might be chosen.
         self._writer = SortedFileWriter(
-            self._sink, schema=FINE_SCHEMA, use="get", compression="zstd", metas=written_as(path)
+            self._sink, schema=FINE_SCHEMA, use="get", compression="zstd", templates=False, metas=written_as(path)
         )
         self._stack.enter_context(self._writer)
         self._index = TaskIndex(path)

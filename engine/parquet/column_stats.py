@@ -10,7 +10,7 @@ are None if they were not counted: unknown never means zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,6 +106,8 @@ def rounded_up(prefix: bytes) -> bytes | None:
 
 def combine(parts: Sequence[ColumnStats]) -> ColumnStats:
     """Statistics of the union of units. A bound that one part with values lacks is unknown for the whole."""
+    if len(parts) == 1 and not parts[0].holds_no_values:
+        return parts[0]
     filled = [p for p in parts if not p.holds_no_values]
     lower = _extreme([p.lower for p in filled], min)
     upper = _extreme([p.upper for p in filled], max)
@@ -114,11 +116,11 @@ def combine(parts: Sequence[ColumnStats]) -> ColumnStats:
         upper=upper,
         lower_exact=lower is not None and any(p.lower == lower and p.lower_exact for p in filled),
         upper_exact=upper is not None and any(p.upper == upper and p.upper_exact for p in filled),
-        null_count=_total(p.null_count for p in parts),
-        nan_count=_total(p.nan_count for p in parts),
-        value_count=_total(p.value_count for p in parts),
-        compressed_bytes=_total(p.compressed_bytes for p in parts),
-        uncompressed_bytes=_total(p.uncompressed_bytes for p in parts),
+        null_count=_total([p.null_count for p in parts]),
+        nan_count=_total([p.nan_count for p in parts]),
+        value_count=_total([p.value_count for p in parts]),
+        compressed_bytes=_total([p.compressed_bytes for p in parts]),
+        uncompressed_bytes=_total([p.uncompressed_bytes for p in parts]),
     )
 
 
@@ -126,13 +128,8 @@ def _extreme(values: list, pick: Callable[[list], Any]) -> Any:
     return pick(values) if values and all(v is not None for v in values) else None
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
+def _total(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:

@@ -155,6 +155,13 @@ def footer_bytes(
     return FooterBytes(created_by, leaves, defined, [group for group, _ in groups], [chunks for _, chunks in groups])
 
 
+def row_groups_of(metadata: Any) -> list[RowGroup]:
+    """The row groups in pyarrow's FileMetaData of a file that this process has written: nothing is checked."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes = [sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns)) for group in groups]
+    return [RowGroup(group.num_rows, size) for group, size in zip(groups, sizes, strict=True)]
+
+
 def rewritten(metadata: Any) -> bytes:
     """The footer of pyarrow's FileMetaData, as pyarrow writes it: thrift alone."""
     sink = pa.BufferOutputStream()

@@ -302,7 +302,7 @@ class CachedRun:
 
 
 def _is_little(block: IdEntries) -> bool:
-    return len(block.ids) <= BLOCK_ENTRIES_MAX
+    return len(block.ids) <= RUN_ENTRIES_MAX // 4
 
 
 def part_of(layer: IdEntries, first: int, last: int) -> IdEntries:

@@ -27,7 +27,7 @@ SHARD_BYTES = 64 << 20
 FILES_META = "files"
 POLICY = MergePolicy(commit_bytes=1 << 20)
 ENTRY_BYTES = 32  # about what an entry takes in a run that is not written yet
-_TEMPLATE_ROWS_MIN = 64  # in fewer, looking for templates of names takes as long as half of the writing
+_TEMPLATE_ROWS_MIN = 512  # in fewer, looking for templates of names takes as long as half of the writing
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class EntryBatch(NamedTuple):
         """The entries of several batches, with every field of a schema; null if a batch lacks it."""
         nothing = cls(pa.nulls(0, pa.binary()), pa.table({}), np.zeros(0, bool))
         keys, values, deleted = zip(*([part for part in parts if part.num_entries] or [nothing]), strict=True)
-        rows = pa.concat_tables([schema.empty_table(), *values], promote_options="default")
+        rows = pa.concat_tables([pa.Table.from_batches([], schema), *values], promote_options="default")
         return cls(pa.concat_arrays(keys), rows, np.concatenate(deleted))
 
     def sorted(self) -> EntryBatch:

@@ -36,7 +36,8 @@ def get_runs(
         rows = readers.rows(run) if is_small else readers.block_rows(run, *ends)
         if rows is not None:
             places = _places_of(keys, rows.column("key"))
-            layers.append(rows.select(["key", *columns, "deleted"]).take(from_numpy(places)))
+            if len(places):
+                layers.append(rows.select(["key", *columns, "deleted"]).take(from_numpy(places)))
         else:
             matches = readers.reader(run).get_many(keys, columns, include_deleted=True)
             layers.append(matches.filter(matches.column("found")).drop_columns(["found"]))
@@ -150,11 +151,11 @@ def numbers_with(
         near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
         if near:
             with reading_run(run):
-                entries = readers.reader(run).by_id(prefix)
                 for ends, values in near:
-                    part = entries.between(*ends, [column])
+                    part = readers.between(run, prefix, ends, [column])
                     texts = part.columns[column]
-                    matches.append(part.ids[to_numpy(pc.is_in(texts, value_set=binary_array(values, texts.type)))])
+                    is_wanted = to_numpy(pc.is_in(texts, value_set=binary_array(values, texts.type)))
+                    matches.append(part.ids[is_wanted if part.deleted is None else is_wanted & ~part.deleted])
     return np.unique(np.concatenate(matches))
 
 

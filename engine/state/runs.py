@@ -137,20 +137,16 @@ class RunReaders:
 
     def keep_rows(self, run: Run, rows: pa.Table) -> None:
         """Has `rows` give these of a small run that was just written: it need not be read. Far away a request would
-        have to look at it. Where it is gathered, its file is known by `keep_gathered`."""
+        have to look at it. `keep_gathered` is called once its file is there."""
         if run.entries <= BLOCK_ENTRIES_MAX and not self.storage.is_remote:
-            try:
-                self._cache.put((self._key(run), "rows"), rows, rows.nbytes)
-            except FileMissingError:
-                self._to_keep[run.path] = run, rows
+            self._to_keep[run.path] = run, rows
 
     def keep_gathered(self) -> None:
-        """Keeps for every handle what `keep_rows` was given of runs that were gathered then, and were put."""
+        """Keeps for every handle what `keep_rows` was given of runs that were put since."""
         gathered, self._to_keep = self._to_keep, {}
         for run, rows in gathered.values():
             with contextlib.suppress(SkipstoneError):  # it was not put, or is another: whoever reads it will see
-                self.keep_rows(run, rows)
-        self._to_keep.clear()
+                self._cache.put((self._key(run), "rows"), rows, rows.get_total_buffer_size())
 
     def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> IdEntries:
         """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""

@@ -73,6 +73,7 @@ class Snapshot:
         self.remedy: Callable[[str], str] = lambda path: "{open} the table anew and scan again"
         self._ids_by_text: dict[str, int] | None = None
         self._has_searched = False
+        self._looked_up: dict[str, int | None] = {}  # by the text of a partition; None: it has no files
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
     def partitions(self) -> pa.Table:
@@ -99,11 +100,13 @@ class Snapshot:
 
     def partition_ids(self, texts: Collection[str]) -> dict[str, int]:
         """The ids of those of some partitions that have files, by their texts."""
-        if not texts:
-            return {}
-        named, ids = combine(self.partitions().column("partition")), self.partitions().column("partition_id")
-        rows = from_numpy(np.flatnonzero(to_numpy(pc.is_in(named, value_set=string_array(list(texts))))))
-        return dict(zip(named.take(rows).to_pylist(), ids.take(rows).to_pylist(), strict=True))
+        unknown = [text for text in texts if text not in self._looked_up]
+        if unknown:
+            named, ids = combine(self.partitions().column("partition")), self.partitions().column("partition_id")
+            rows = from_numpy(np.flatnonzero(to_numpy(pc.is_in(named, value_set=string_array(unknown)))))
+            pairs = zip(named.take(rows).to_pylist(), ids.take(rows).to_pylist(), strict=True)
+            self._looked_up = {**self._looked_up, **dict.fromkeys(unknown), **dict(pairs)}
+        return {text: number for text in texts if (number := self._looked_up[text]) is not None}
 
     def ids_by_text(self) -> dict[str, int]:
         """The id of each partition that has files, by its text."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
 from ...errors import SkipstoneError
@@ -34,16 +34,13 @@ class WriteBuffer:
             raise AttributeError(name)
         return getattr(self._storage, name)
 
-    @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
-        with ExitStack() as stack:
-            sink = _Sink(self._storage, path, stack)
-            yield sink  # type: ignore[misc]
-            data = sink.gathered()
-        if data is not None:
-            if sum(map(len, self._waiting.values())) + len(data) > GATHERED_BYTES_MAX:
-                self.flush()
-            self._waiting[path] = data
+    def create(self, path: str) -> BinaryIO:
+        return _Sink(self._storage, path, self._keep)  # type: ignore[return-value]
+
+    def _keep(self, path: str, data: bytes) -> None:
+        if sum(map(len, self._waiting.values())) + len(data) > GATHERED_BYTES_MAX:
+            self.flush()
+        self._waiting[path] = data
 
     def flush(self, leave: Collection[str] = ()) -> None:
         """Put what waits, except for some paths: all is durable on return. Raise what the first put that failed raised;
@@ -95,21 +92,33 @@ class WriteBuffer:
 
 
 class _Sink(io.RawIOBase):
-    """Takes a file's bytes, and hands them on once they are many."""
+    """Takes a file's bytes, and hands them on once they are many. A context manager: a few bytes are for `keep` at the
+    end of the block."""
 
-    def __init__(self, storage: Storage, path: str, stack: ExitStack):
+    def __init__(self, storage: Storage, path: str, keep: Callable[[str, bytes], None]):
         super().__init__()
-        self._storage, self._path, self._stack = storage, path, stack
+        self._storage, self._path, self._keep = storage, path, keep
         self._kept = bytearray()
+        self._creating: AbstractContextManager[BinaryIO] | None = None
         self._file: BinaryIO | None = None
+
+    def __exit__(self, *error: Any) -> None:
+        if self._creating is not None:
+            self._creating.__exit__(*error)
+        elif error[0] is None:
+            self._keep(self._path, bytes(self._kept))
 
     def writable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return len(self._kept) if self._file is None else self._file.tell()
+
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         if self._file is None and len(self._kept) + len(view) > FILE_BYTES_MAX:
-            self._file = self._stack.enter_context(self._storage.create(self._path))
+            self._creating = self._storage.create(self._path)
+            self._file = self._creating.__enter__()
             self._file.write(self._kept)
             self._kept = bytearray()
         if self._file is None:
@@ -117,7 +126,3 @@ class _Sink(io.RawIOBase):
         else:
             self._file.write(view)
         return len(view)
-
-    def gathered(self) -> bytes | None:
-        """What it keeps; None where it handed it on."""
-        return None if self._file is not None else bytes(self._kept)

@@ -25,6 +25,7 @@ from ..parquet.leaves import plain_schema
 from ..state.paths import FILE_PREFIX, task_path
 from ..storage import Storage, open_storage, relative_path
 from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
+from ..storage.write_buffer import WriteBuffer
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import WrittenFile
@@ -43,7 +44,9 @@ class TaskWriter:
         self.spec = spec
         self.results: list[TaskResult] = []
         self._index_paths: list[str] = []
-        self._storage = open_storage(spec.location, spec.storage_options)
+        storage = open_storage(spec.location, spec.storage_options)
+        # On a disk small files are flushed together. Far away each is sent as it is written, by threads.
+        self._storage = storage if storage.is_remote else WriteBuffer(storage)
         self._index_storage = index_storage or open_storage(spec.index_location, spec.storage_options, is_index=True)
         self._task = uuid.uuid4().hex[:12]
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
@@ -174,15 +177,15 @@ class TaskWriter:
         for file in remaining:  # in this thread, because files share the builders of parts
             file.end_rows()
         list(side_by_side(self._storage, WrittenFile.close, remaining, "skipstone-write"))
+        paths = [file.path for file in self._closed]
+        entries = list(side_by_side(self._storage, self._storage.stat, paths, "skipstone-write"))
         if not self._closed:
             self._close_parts()
             return
         built = ResultBuilder()
         with TaskIndexWriter(self._index_storage, self._index_path()) as index:
-            for file in self._closed:
+            for file, entry in zip(self._closed, entries, strict=True):
                 index.add_file(file.path, file.row_groups, file.stats, file.packed_footer)
-                entry = file.entry
-                assert entry is not None
                 built.add(
                     path=file.path,
                     partition=file.partition,
@@ -198,8 +201,7 @@ class TaskWriter:
         for place, part in enumerate(self._parts):
             path = self._index_path(f"part{place}-")
             finished.parts.append(part.finish(self._index_storage, path, numbers))
-        written = [f.path for f in self._closed]
-        self.results.append(built.result(index=finished, written=written))
+        self.results.append(built.result(index=finished, written=paths))
 
 
 def _tables(data: Any) -> Iterator[pa.Table]:

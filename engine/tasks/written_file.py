@@ -13,10 +13,10 @@ import pyarrow as pa
 from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.kind import PartBuilder
 from ..parquet.column_stats import ColumnStats, of_array
-from ..parquet.footer_bytes import RowGroup, footer_bytes
+from ..parquet.footer_bytes import RowGroup, row_groups_of
 from ..parquet.footers import packed_where_far
 from ..parquet.leaves import leaf_array, leaf_types
-from ..storage import Entry, Storage
+from ..storage import Storage
 from .dictionaries import dictionary_columns
 from .spec import TaskSpec
 
@@ -26,7 +26,6 @@ class WrittenFile:
 
     waiting_bytes    in memory, of rows that wait for their row group to fill
     stored_bytes     of the row groups written: 0 where none is, and so no file is started
-    entry            what the storage says of it, once it is closed
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class WrittenFile:
         self._sink: Any = None
         self._writer: Any = None
         self._footers: list = []
-        self.entry: Entry | None = None
 
     def write(self, rows: pa.Table) -> None:
         self.row_count += rows.num_rows
@@ -78,12 +76,12 @@ class WrittenFile:
             part.end_file(self.number)
 
     def close(self) -> None:
-        """Publishes the file, of which nothing waits any more (`end_rows`): durable on return. In any thread."""
+        """Ends the file, of which nothing waits any more (`end_rows`). In any thread. It is durable once the
+        storage was asked what it is."""
         self._stack.close()
         if self._footers:
-            self.row_groups = footer_bytes(self._footers[0]).row_groups
+            self.row_groups = row_groups_of(self._footers[0])
             self.packed_footer = packed_where_far(self._storage, self._footers[0])
-        self.entry = self._storage.stat(self.path)
 
     @property
     def is_full(self) -> bool:

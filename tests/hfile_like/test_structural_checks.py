@@ -18,7 +18,7 @@ from skipstone.hfile_like import (
 )
 from skipstone.hfile_like.block import Block, build_block, encode_tombstones
 from skipstone.hfile_like.block_keys import decode_keys, encode_keys
-from skipstone.hfile_like.block_values import encode_column
+from skipstone.hfile_like.block_values import encode_columns
 from skipstone.hfile_like.codec import Location, checksum_at, decompress, place_crc
 from sorted_file_layout import repair_trailer
 
@@ -207,7 +207,7 @@ def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
 def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
     schema = pa.schema([("n", pa.int32())])
     keys, column = pa.array([b"a/1", b"a/22", b"b"]), pa.array([7, None, 9], pa.int32())
-    sections = [encode_tombstones(np.array([0, 1, 0])), encode_keys(keys, None), encode_column(column)]
+    sections = [encode_tombstones(np.array([0, 1, 0])), encode_keys(keys, None), *encode_columns([column])]
     block = build_block(8, len(keys), sections, None)
     assert len(block) == 120
     assert Block(memoryview(block), Location("f", 8), schema).entries == 3

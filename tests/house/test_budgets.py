@@ -14,13 +14,13 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_176, 25),
+    "hfile_like": (5_195, 25),
     ".": (1_730, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
     "serve": (1_100, 8),
     "engine/commit": (4_770, 18),
     "engine/state": (4_240, 21),
-    "engine/storage": (1_985, 9),
+    "engine/storage": (1_995, 9),
     "engine/tasks": (1_215, 8),
     "engine/predicates": (5_830, 22),
     "engine/lakes": (3_730, 20),

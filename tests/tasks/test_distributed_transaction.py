@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -126,9 +127,10 @@ def test_what_a_killed_task_left_half_written_is_cleaned(table: ss.Table) -> Non
     child = os.fork()
     work = table.distributed_transaction()
     if child == 0:
-        task = ss.TaskWriter(work.task_spec(row_group_rows=1))
+        task = ss.TaskWriter(work.task_spec(row_group_rows=100_000))
         task.__enter__()
-        task.write(pa.table({"p": [1], "a": [1]}))
+        values = np.random.default_rng(0).integers(0, 1 << 62, 300_000)  # too many to wait in memory
+        task.write(pa.table({"p": np.ones(300_000, dtype=np.int64), "a": values}))
         os._exit(0)
     os.waitpid(child, 0)
     [temporary] = list(Path(table.location, "p=1").iterdir())

@@ -94,6 +94,9 @@ class AddedStats:
         first = 0
         for files in added:
             rows = files.result.stats
+            if not rows.num_rows:
+                first += len(files.ids)
+                continue
             file = to_numpy(rows.column("file")).astype(np.int64)
             column = _column_ids(files, after, file, to_numpy(rows.column("column")))
             is_used = np.isin(column, columns)
