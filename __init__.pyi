@@ -13,7 +13,6 @@ from .engine.doctor import Check as Check
 from .engine.doctor import doctor as doctor
 from .engine.observing import Event as Event
 from .engine.observing import observe as observe
-from .engine.observing import opentelemetry_hook as opentelemetry_hook
 from .engine.open import open as open
 from .engine.open import scan_polars as scan_polars
 from .engine.predicates import col as col

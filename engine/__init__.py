@@ -31,7 +31,7 @@ A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their fi
 `commit/commit.py` puts the instant if no other commit was first, or plans again.
 
 Above all stand verbs that users call with a table: `adopt.py`, `verify.py`, `doctor.py`, `report.py` with
-`column_layout.py`, `perf.py`, `notebook.py`, and `advice/`, which builds indexes over a sample to say which would pay.
+`column_layout.py`, `perf.py`, and `advice/`, which builds indexes over a sample to say which would pay.
 `clustering.py` orders rows that are written again, for Spark.
 
 What lies on disk: `LAYOUT.md` beside this file.

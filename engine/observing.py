@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import InvalidArgumentError
 
@@ -73,40 +73,6 @@ def observe(hook: Hook) -> Callable[[], None]:
             _hooks = tuple(left)
 
     return stop
-
-
-def opentelemetry_hook(meter: Any = None) -> Hook:
-    """A hook for `observe` that records events as metrics of OpenTelemetry: a histogram skipstone.plan.duration (ms),
-    and a counter for each figure, as skipstone.plan.files_kept; likewise of commits and indexes. Each has the
-    attribute skipstone.table.
-
-    Args:
-        meter: of OpenTelemetry; else the one named "skipstone" of the global provider.
-
-    Raises InvalidArgumentError where there is neither a meter nor the package opentelemetry-api.
-    """
-    if meter is None:
-        try:
-            from opentelemetry.metrics import get_meter
-        except ImportError as error:
-            message = "opentelemetry_hook() needs OpenTelemetry's API: pip install opentelemetry-api"
-            raise InvalidArgumentError(message) from error
-        meter = get_meter("skipstone")
-    durations: dict[str, Any] = {}
-    counters: dict[str, Any] = {}
-
-    def record(event: Event) -> None:
-        attributes, prefix = {"skipstone.table": event.table}, f"skipstone.{event.name}"
-        if event.name not in durations:
-            durations[event.name] = meter.create_histogram(f"{prefix}.duration", unit="ms")
-        durations[event.name].record(event.elapsed_ms, attributes)
-        for figure, count in event.figures.items():
-            name = f"{prefix}.{figure}"
-            if name not in counters:
-                counters[name] = meter.create_counter(name, unit="By" if "bytes" in figure else "1")
-            counters[name].add(count, attributes)
-
-    return record
 
 
 def is_observed() -> bool:

@@ -57,11 +57,6 @@ class Table:
             f"{totals['files']:,} files, {totals['rows']:,} rows>"
         )
 
-    def _repr_html_(self) -> str:
-        from .notebook import table_page
-
-        return table_page(self.handle)
-
     def __enter__(self) -> Self:
         return self
 

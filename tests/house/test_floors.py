@@ -114,7 +114,6 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "uvicorn": lambda module: _room(module) == "serve",
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
     "pyroaring": lambda module: module == "engine.lakes.deletion_vectors",
-    "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
         module.startswith("engine.scan.duckdb_")

@@ -1,4 +1,4 @@
-"""What a notebook shows: HTML of tables, plans, explanations and layouts in which every name is text; bars."""
+"""What a notebook shows: HTML of plans, explanations and layouts in which every name is text; bars."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def table(tmp_path: Path) -> ss.Table:
 
 def test_every_name_is_text(table: ss.Table) -> None:
     table.create_index(ODD, kind="bloom")
-    assert ODD in _shown(table).text and "a <b>lake & co" in _shown(table).text and "20 rows" in _shown(table).text
     plan = table.scan(ss.col(ODD) == f"{ODD}2")
-    assert ODD in _shown(plan).text
+    assert ODD in _shown(plan).text and "a <b>lake & co" in _shown(plan).text
     explanation = plan.explain()
     assert f"{ODD}2" in _shown(explanation).text and "bloom(" in _shown(explanation).text
     assert ODD in _shown(plan.explain("2.parquet")).text
@@ -101,12 +100,6 @@ def test_an_explanation_is_a_text(table: ss.Table) -> None:
     assert isinstance(explanation, str) and explanation == f"{explanation}"
     again = pickle.loads(pickle.dumps(explanation))
     assert again == explanation and again._repr_html_() == explanation._repr_html_()
-
-
-def test_many_columns_are_counted(tmp_path: Path) -> None:
-    pq.write_table(pa.table({f"c{i}": [i] for i in range(300)}), tmp_path / "a.parquet")
-    shown = _shown(ss.create(tmp_path)).text
-    assert "c19" in shown and "c20int" not in shown and "280 more columns" in shown
 
 
 def test_a_bar_in_a_notebook_is_one_output(table: ss.Table, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,24 +213,6 @@ def test_a_hook_that_fails_or_was_stopped_harms_nothing(tmp_path: Path, caplog: 
     assert table.scan("n = 1").count() == 1 and len(seen) == 1
     with pytest.raises(ss.InvalidArgumentError, match="a function of one event"):
         ss.observe("print")  # type: ignore[arg-type]
-
-
-def test_events_become_metrics(tmp_path: Path) -> None:
-    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-    reader = InMemoryMetricReader()
-    stop = ss.observe(ss.opentelemetry_hook(sdk.MeterProvider([reader]).get_meter("test")))
-    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
-    table = ss.create(tmp_path)
-    for value in (1, 2):
-        table.scan(f"n = {value}").count()
-    stop()
-    (resource,) = reader.get_metrics_data().resource_metrics
-    metrics = {metric.name: metric.data.data_points for scope in resource.scope_metrics for metric in scope.metrics}
-    assert metrics["skipstone.plan.files_in"][0].value == 2 and metrics["skipstone.plan.files_kept"][0].value == 1
-    assert metrics["skipstone.plan.duration"][0].count == 2 and metrics["skipstone.commit.files_added"][0].value == 1
-    assert metrics["skipstone.plan.duration"][0].attributes == {"skipstone.table": table.location}
 
 
 def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
