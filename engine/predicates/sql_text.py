@@ -9,6 +9,7 @@ becomes a `Residual`, which DuckDB tests on the rows.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -102,7 +103,8 @@ class _Reader:
         self._operands = Operands(text, self._columns, schema)
 
     def node(self) -> Node:
-        """The predicate. If DuckDB cannot write a part of it as text, it tests the whole text, and nothing prunes."""
+        """The predicate. If DuckDB cannot write a part of it as text, DuckDB tests the whole text, next to those terms
+        of a conjunction that can be written."""
         if self._bound is None:
             return self._by_parts()
         try:
@@ -110,7 +112,12 @@ class _Reader:
         except NotWritableError:
             if not self.is_as_written:
                 raise
-            return self._residual(self._tree)
+        terms = []
+        if self._tree.op == self._bound.op == "and" and len(self._tree.children) == len(self._bound.children):
+            for child, bound_child in zip(self._tree.children, self._bound.children, strict=True):
+                with contextlib.suppress(NotWritableError):
+                    terms.append(self._read(child, bound_child, False))
+        return And((*terms, self._residual(self._tree)))
 
     def _by_parts(self) -> Node:
         """Each part between AND, OR and NOT planned alone."""

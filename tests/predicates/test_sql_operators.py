@@ -9,6 +9,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.engine.predicates import prepare, terms_of
 from skipstone.engine.predicates.duckdb_engine import constants
 from skipstone.engine.predicates.duckdb_trees import Bound
 from skipstone.engine.predicates.sql_operands import _plain_constant
@@ -117,3 +118,9 @@ def test_a_time_in_a_text_is_that_of_duckdb(day: str, time: str, target: str) ->
 def test_dates_and_times_are_read_without_a_query() -> None:
     for target, text in (("DATE", "2024-02-29"), ("TIMESTAMP", "1999-12-31 23:59:59.5"), ("TIMESTAMP", "2024-01-05")):
         assert _plain_constant(Bound("cast", target, (Bound("constant", "VARCHAR", value=text),)), target) is not None
+
+
+def test_terms_next_to_a_part_that_duckdb_cannot_write_prune(table: ss.Table) -> None:
+    where = "n > 1 AND NOT (s LIKE 'a!b' ESCAPE '!')"
+    assert [term.column for term in terms_of(prepare(where, table.schema))] == ["n"]
+    assert _rows(table, where) == [n for n, text in enumerate(TEXTS) if n > 1 and text is not None]
