@@ -25,7 +25,7 @@ from .duckdb_engine import plan
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, constant_of, nodes_of, parsed, same_operands
 from .implied import implied_by, implied_of_elements
 from .literals import Literal
-from .parameters import LENGTH_MAX, LongList, with_values
+from .parameters import LENGTH_MAX, with_values
 from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, sides_of_any, text_of
 from .sql_operands import Operands
 
@@ -92,7 +92,7 @@ class _ListNotTakenError(Exception):
 class _Reader:
     """Reads one text."""
 
-    def __init__(self, text: str, tree: dict[str, Any], lists: Mapping[int, LongList], schema: pa.Schema):
+    def __init__(self, text: str, tree: dict[str, Any], lists: Mapping[int, tuple[Literal, ...]], schema: pa.Schema):
         self._text, self._lists, self._schema = text, lists, schema
         self._columns = columns_in(tree, text, schema)
         self.is_as_written = tree is parse_sql(text)
@@ -243,10 +243,10 @@ class _Reader:
         long_list = self._lists.get(id(tree.json))
         if long_list is not None:
             dtype = self._operands.type_of(column)
-            are_texts = any(isinstance(literal.value, str) for literal in long_list.values)
+            are_texts = any(isinstance(literal.value, str) for literal in long_list)
             if dtype is None or not (is_text(dtype) if are_texts else pa.types.is_integer(dtype)):
                 raise NotUnderstoodError
-            return In(column, long_list.values, is_negated)
+            return In(column, long_list, is_negated)
         values = self._operands.literals(tree.children[1:], operands[1:])
         return In(column, tuple(values), is_negated)
 
