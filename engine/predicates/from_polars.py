@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,15 @@ _UNITS = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 _UTC = {"inner": "UTC"}
 _UNIT_NS = {"ms": 1_000_000, "us": 1_000}
 _EXACT_INTEGERS = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
+# Nodes and functions of polars whose value for a row depends on other rows.
+_ACROSS_ROWS = re.compile(
+    r"""Agg|Len|Over|Window|Rolling\w*|Sort\w*|Gather\w*|Filter|Slice|Explode|Cumulative|Append|Reshape|Repeat|Random
+    |All|Any|And|Or|Xor|Is(First|Last)Distinct|IsUnique|IsDuplicated|IsSorted|HasNulls|ConcatVertical
+    |Cum\w*|Shift\w*|Diff|PctChange|Interpolate\w*|FillNullWithStrategy|ExtendConstant|Reverse|Ewm\w*|Peak\w*|RLE\w*
+    |Rank|Arg\w*|IndexOf|SearchSorted|TopK\w*|Unique\w*|ValueCounts|ApproxNUnique|Drop\w*
+    |NullCount|Quantile|Mode|Skew|Kurtosis|Entropy|Product|Correlation|LowerBound|UpperBound|Hist|QCut""",
+    re.VERBOSE,
+)
 # What reading raises for JSON of another form, and for literals that we do not have.
 _NOT_READ = (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException)
 
@@ -196,7 +206,13 @@ def _members(tree: Any) -> list[Any]:
 
 def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
     """The columns that a serialized expression reads, once it is certain that polars can test it on such rows."""
-    names = tuple(dict.fromkeys(_expression(expression).meta.root_names()))
+    test = _expression(expression)
+    if _reads_other_rows(test):
+        raise PredicateError(
+            f"a predicate tests each row by itself, and this polars expression reads other rows: {test}; compute the "
+            "value first, and compare with it"
+        )
+    names = tuple(dict.fromkeys(test.meta.root_names()))
     for name in names:
         if schema.get_field_index(name) < 0:
             resolve(name, schema)
@@ -207,18 +223,48 @@ def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
     return names
 
 
+def _reads_other_rows(expression: Any) -> bool:
+    """Whether the value for a row depends on other rows. False if JSON cannot contain the expression: it calls a
+    function of Python."""
+    try:
+        waiting = [json.loads(expression.meta.serialize(format="json"))]
+    except Exception:  # whatever polars raises
+        return False
+    while waiting:
+        node = waiting.pop()
+        if node == "Len":
+            return True
+        waiting += node if isinstance(node, list) else ()
+        for kind, body in node.items() if isinstance(node, dict) else ():
+            if kind == "Function":
+                waiting.append(body["input"])
+                function = body["function"]
+                kind = _first(function)
+                if kind in ("Boolean", "Bitwise") or (kind == "StringExpr" and "ConcatVertical" in function[kind]):
+                    kind = _first(function[kind])
+            elif kind not in ("Column", "Literal", "evaluation"):  # what is evaluated within a list is of one row
+                waiting.append(body)
+            if _ACROSS_ROWS.fullmatch(kind):
+                return True
+    return False
+
+
+def _first(function: str | dict[str, Any]) -> str:
+    return next(iter(function)) if isinstance(function, dict) else function
+
+
 def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
     """One outcome per row, by polars. Raises PredicateError if polars fails, or does not return one per row."""
     import polars
 
     try:
         frame = polars.from_arrow(rows)
-        result = frame.select(_expression(expression).alias("outcome"))["outcome"].to_arrow()
+        result = frame.with_columns(_expression(expression).alias("outcome"))["outcome"].to_arrow()
     except polars.exceptions.PolarsError as error:
         raise PredicateError(f"polars cannot test this: {str(error).splitlines()[0]}") from None
-    if len(result) != rows.num_rows and len(result) != 1:
+    if len(result) != rows.num_rows and rows.num_columns:
         raise PredicateError("a predicate tests each row by itself, and this polars expression does not")
-    return result if len(result) == rows.num_rows else pa.nulls(rows.num_rows, result.type)
+    return result
 
 
 def text_test(expression: bytes, column: str) -> tuple[str, list[Any], bool]:

@@ -22,7 +22,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/state": (4_240, 21),
     "engine/storage": (1_995, 9),
     "engine/tasks": (1_215, 8),
-    "engine/predicates": (5_830, 22),
+    "engine/predicates": (5_860, 22),
     "engine/lakes": (3_730, 20),
 }
 

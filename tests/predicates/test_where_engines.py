@@ -440,6 +440,31 @@ def test_floats_beside_integers(tmp_path: Path) -> None:
             assert plan.count() == plan.to_table().num_rows == exact, where
 
 
+# -- polars expressions over several rows -----------------------------------------------------------------------------
+
+
+def test_polars_expressions_that_read_other_rows_are_refused(table: ss.Table) -> None:
+    """Each part of the rows would have another sum, and each file another first row."""
+    pl = pytest.importorskip("polars")
+    n = pl.col("n")
+    for test in (
+        *(n.sum() > 5, n == n.max(), pl.len() > 2, n.cum_sum() > 2, n.rank() > 1, n.shift(1) > 1, n.quantile(0.5) > 1),
+        *(n.max().over("s") > 1, n.sort() > 1, n.is_first_distinct(), n.is_unique(), (n > 1).any(), n.diff() > 1),
+        *(n.fill_null(strategy="forward") > 1, n.arg_max() > 1, n.bitwise_and() > 1, n.peak_max(), n.reverse() > 1),
+        *(n.filter(n > 1) > 1, n.cumulative_eval(pl.element().sum()) > 1, pl.col("s").str.join() == "x"),
+        *(n.is_in([1, 2]) & (n.sum() > 2), ~(n.is_null() | (n.mean() > 2))),
+    ):
+        with pytest.raises(ss.PredicateError, match="by itself"):
+            table.scan(test).to_table()
+    frame = pl.from_arrow(ROWS)
+    for test in (
+        *(n.abs() > 1, n.clip(1, 2) == 2, pl.when(n > 1).then(True).otherwise(False), n.hash() == 0, n.log() > 1),
+        *(pl.col("s").str.slice(0, 1) == "a", pl.col("s").str.reverse() == "b", pl.any_horizontal(n > 1, n < 0)),
+        pl.when(pl.lit(True)).then(True).otherwise(n > 1),  # polars makes a constant of it
+    ):
+        assert table.scan(test).count() == frame.filter(test).height
+
+
 # -- polars' is_between with nulls -------------------------------------------------------------------------------------
 
 
