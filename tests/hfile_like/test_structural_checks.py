@@ -20,7 +20,8 @@ from skipstone.hfile_like.block import Block, build_block, encode_tombstones
 from skipstone.hfile_like.block_keys import decode_keys, encode_keys
 from skipstone.hfile_like.block_values import encode_columns
 from skipstone.hfile_like.codec import Location, checksum_at, decompress, place_crc
-from sorted_file_layout import repair_trailer
+from sorted_file_layout import Layout, repair_block, repair_trailer
+from sorted_file_samples import make, noise
 
 SCHEMA = pa.schema(
     [
@@ -301,3 +302,19 @@ def test_a_block_range_that_is_none_is_refused():
         read_block_range(data, group.offset, group.length, pa.schema([("n", pa.int64())]))
     with pytest.raises(InvalidArgumentError):
         read_block_range(data, -1, 10, SCHEMA)
+
+
+def test_sections_that_claim_too_much_together_are_refused():
+    """Five sections of 14 MiB are too many for one block, though each fits."""
+    columns = {f"c{i}": pa.array([noise(i, 80_000)], pa.binary()) for i in range(5)}
+    data = make([b"k"], columns, compression="none")
+    layout, damaged = Layout(data), bytearray(data)
+    offset, length = layout.blocks[0]
+    for total in (1 << 26, 14 << 20):
+        for s in range(2, 7):
+            entry = offset + 16 + 16 * s
+            damaged[entry] = 1
+            struct.pack_into("<I", damaged, entry + 8, total)
+        repair_block(damaged, offset, length)
+        with pytest.raises(CorruptionError, match="together"):
+            SortedFileReader(bytes(damaged)).get(b"k")
