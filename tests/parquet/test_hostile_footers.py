@@ -30,16 +30,20 @@ AT_ONCE = 50
 FOUND = (2762000154,)  # a width of values of which no version can keep the schema
 
 
-@pytest.mark.parametrize("first", [*range(0, examples(4, 1500), AT_ONCE), *FOUND])
+@pytest.mark.parametrize("first", range(0, examples(4, 1500), AT_ONCE))
 def test_hostile_files_are_refused_quarantined_or_read_right(first: int) -> None:
-    count = 1 if first in FOUND else min(AT_ONCE, examples(4, 1500) - first)
+    count, found = min(AT_ONCE, examples(4, 1500) - first), FOUND if not first else ()
     run = subprocess.run(
-        [sys.executable, PROGRAM, str(first), str(count)], capture_output=True, text=True, timeout=900, check=False
+        [sys.executable, PROGRAM, *map(str, (first, count, *found))],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     lines = run.stdout.splitlines()
     assert run.returncode == 0, (lines[-1:], run.stderr[-500:])
     assert [line for line in lines if not line.startswith("#")] == []
-    assert len(lines) == count
+    assert len(lines) == count + len(found)
 
 
 # -- one lie each -----------------------------------------------------------------------------------------------------

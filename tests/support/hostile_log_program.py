@@ -124,12 +124,13 @@ def _peak_mb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def main(first: int, count: int) -> None:
+def main(first: int, count: int, *more: int) -> None:
+    """Try so many seeds, and more of them."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
-        for seed in range(first, first + count):
+        for seed in (*range(first, first + count), *more):
             kind = KINDS[seed % len(KINDS)]
             whole = folder / f"whole-{kind}"
             if not whole.exists():
@@ -145,4 +146,4 @@ def main(first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

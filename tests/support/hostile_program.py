@@ -121,12 +121,13 @@ def _peak_mb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def main(first: int, count: int) -> None:
+def main(first: int, count: int, *more: int) -> None:
+    """Try so many seeds, and more of them."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     wholes = base_files()
     with tempfile.TemporaryDirectory() as root:
-        for seed in range(first, first + count):
+        for seed in (*range(first, first + count), *more):
             whole = wholes[seed % len(wholes)]
             usual = sys.getrecursionlimit()
             sys.setrecursionlimit(_DEEP)
@@ -140,4 +141,4 @@ def main(first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))
