@@ -38,13 +38,8 @@ FOUND = (2762000091, 2762000189, 2762000327)
 @pytest.mark.parametrize("first", range(0, examples(8, 600), AT_ONCE))
 def test_hostile_logs_are_refused_or_read_as_their_library_reads_them(first: int) -> None:
     count, found = min(AT_ONCE, examples(8, 600) - first), FOUND if not first else ()
-    run = subprocess.run(
-        [sys.executable, PROGRAM, *map(str, (first, count, *found))],
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
+    command = [sys.executable, PROGRAM, *map(str, (first, count, *found))]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     lines = run.stdout.splitlines()
     assert run.returncode == 0, (lines[-1:], run.stderr[-500:])
     assert [line for line in lines if not line.startswith("#")] == []
@@ -115,7 +110,7 @@ def test_a_version_hint_of_any_content_is_refused(tmp_path: Path, hint: str) -> 
         ss.create(tmp_path, source="iceberg")
 
 
-# -- commits of a Delta log that hold what no writer writes ----------------------------------------------------------------
+# -- commits of a Delta log that hold what no writer writes -----------------------------------------------------------
 
 ADD = {
     "path": "x.parquet",

@@ -33,13 +33,8 @@ FOUND = (2762000154,)  # a width of values of which no version can keep the sche
 @pytest.mark.parametrize("first", range(0, examples(4, 1500), AT_ONCE))
 def test_hostile_files_are_refused_quarantined_or_read_right(first: int) -> None:
     count, found = min(AT_ONCE, examples(4, 1500) - first), FOUND if not first else ()
-    run = subprocess.run(
-        [sys.executable, PROGRAM, *map(str, (first, count, *found))],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    command = [sys.executable, PROGRAM, *map(str, (first, count, *found))]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     lines = run.stdout.splitlines()
     assert run.returncode == 0, (lines[-1:], run.stderr[-500:])
     assert [line for line in lines if not line.startswith("#")] == []
