@@ -17,6 +17,7 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from skipstone.commands.arguments import InterruptedCommandError, opened
 
 REPOSITORY = Path(ss.__file__).resolve().parent
@@ -195,6 +196,7 @@ def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkey
     assert "more column" not in out and "long " * 40 in out, "a pipe gets everything"
 
 
+@only_in_test_all
 def test_completion_knows_the_words(tmp_path: Path) -> None:
     """What a shell asks for: the words that may follow, on file descriptor 8."""
     pytest.importorskip("argcomplete", reason='argcomplete is not installed: pip install -e ".[completion]"')

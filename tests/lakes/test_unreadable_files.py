@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import os
 import pickle
 import tempfile
 import warnings
@@ -167,14 +166,6 @@ def test_the_statistics_of_files_beside_bad_ones_are_their_own(lake: Path) -> No
         assert table.scan(f"a = {100 * number + 9}").row_groups().to_pylist() == [{"path": path, "row_group": 0}]
     assert table.scan().max("a") == 409
     assert [f.kind for f in table.verify(deep=True)] == ["quarantined"] * 3
-
-
-def test_an_int_as_ever(lake: Path) -> None:
-    table = ss.create(lake)
-    os.remove(lake / "day=2" / "two.parquet")
-    made = table.sync()
-    assert made == 2 and f"{made}" == "2" and ss.open(lake, version=made).version == 2
-    assert made.removed == ("day=2/two.parquet",)
 
 
 _NUMBERS = {

@@ -258,20 +258,6 @@ def test_of_named_rows_only_their_row_groups_are_read(tmp_path: Path) -> None:
     assert plan.to_table().num_rows == 2 and "1 file by DuckDB" in plan.explain()
 
 
-def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.scan import duckdb_reader
-
-    rows = pa.table({"n": np.arange(10_000), "m": np.arange(10_000) % 97})
-    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=900)
-    pq.write_table(rows, tmp_path / "b.parquet", row_group_size=10_000)
-    table = ss.create(tmp_path)
-    for most in (1, 1_800, 5_000, 100_000):
-        for name in ("_VALUES_FIRST", "_VALUES_MAX"):
-            monkeypatch.setattr(duckdb_reader, name, most)  # as if memory were that small
-        for where in (None, "m = 3", "n > 4000 AND m < 50"):
-            both(table, where)
-
-
 def test_rule_58_a_large_file_after_small_ones_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares of 0.1, 0.2 and 3, 0.1: the first two, added and taken away again, leave 5e-17."""
     from skipstone.engine.scan import duckdb_reader

@@ -37,18 +37,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @only_in_test_all
-def test_a_scan_is_told_with_its_row_groups_and_tasks(spark: SparkSession, lake: Path) -> None:
-    told = sks.explain(sks.scan(spark, lake, "k BETWEEN 195 AND 215"))
-    assert told.startswith(f"scan of {lake} version 1\nwhere ")
-    assert "Spark reads 3 row groups of 2 files in 1 task" in told
-    with ss.open(lake) as table:
-        steps = table.scan("k BETWEEN 195 AND 215").steps
-    assert [line.split()[0] for line in told.splitlines()[3:] if line][1 : len(steps) + 1] == [
-        step.name.split()[0] for step in steps
-    ]
-
-
-@only_in_test_all
 def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
     told = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
     assert "Spark reads 1 row group of 1 file" in told

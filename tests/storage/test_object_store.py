@@ -339,24 +339,6 @@ def test_what_is_created_is_whole_or_absent(store: ObjectStorage) -> None:
     assert store.stat("empty").size_bytes == 0 and store.read("empty") == b""
 
 
-def test_of_threads_one_wins(store: ObjectStorage) -> None:
-    for number in range(3):
-        won: list[int] = []
-        start = threading.Barrier(8)
-
-        def put(me: int, number: int = number, won: list[int] = won, start: threading.Barrier = start) -> None:
-            start.wait()
-            if store.put_if_absent(f"race/{number}", f"thread {me}".encode()):
-                won.append(me)
-
-        threads = [threading.Thread(target=put, args=(me,)) for me in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [f"thread {me}".encode() for me in won] == [store.read(f"race/{number}")]
-
-
 _RACER = """
 import json, sys
 import skipstone as ss
