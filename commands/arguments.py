@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 from ..engine.choices import Fallback, ScanMode
 from ..engine.open import open_table
 from ..engine.table import Table
-from ..errors import InvalidArgumentError, SkipstoneError
+from ..errors import InvalidArgumentError
 
 
 class Status(IntEnum):
@@ -143,7 +143,7 @@ Partition = Annotated[str | None, Option(metavar="KEY=VALUE/...", help="One part
 def opened(
     path: str, index_path: str | None, version: int | None = None, fallback: Fallback | None = None
 ) -> Iterator[Table]:
-    """Open a table and close it at the end. After Ctrl-C, raise InterruptedCommandError, which says what is kept."""
+    """Open a table and close it at the end. After Ctrl-C, raise InterruptedCommandError."""
     with open_table(
         path, index_path=index_path, version=version, storage_options=storage_options(), fallback=fallback
     ) as table:
@@ -151,22 +151,10 @@ def opened(
         try:
             yield table
         except KeyboardInterrupt:
-            raise InterruptedCommandError(_what_is_kept(path, index_path, before, table.handle.is_pinned)) from None
-
-
-def _what_is_kept(path: str, index_path: str | None, before: int, is_reading: bool) -> str:
-    nothing = f"nothing was committed, and version {before} is as it was"
-    if is_reading:
-        return nothing
-    try:
-        with open_table(path, index_path=index_path, storage_options=storage_options()) as table:
-            latest = table.version
-    except SkipstoneError:
-        return f"what is committed after version {before} is kept: skipstone history {path}"
-    if latest == before:
-        return nothing
-    versions = f"version {latest}" if latest == before + 1 else f"versions {before + 1} to {latest}"
-    return f"{versions} came meanwhile and is kept (skipstone history {path}); the same command goes on from there"
+            raise InterruptedCommandError(
+                f"what was committed after version {before} is kept (skipstone history {path}); the same command goes "
+                "on from there"
+            ) from None
 
 
 def split(names: str | None) -> list[str] | None:

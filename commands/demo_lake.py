@@ -69,7 +69,7 @@ def write_lake(table: pa.Table, path: str) -> Lake:
     cannot be written."""
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise InvalidArgumentError(f"{path}: is there already and not empty; name a new directory with --path")
-    files = row_groups = size_bytes = 0
+    written: list[tuple[int, int]] = []  # row groups, bytes
     try:
         for month in range(1, 13):
             rows = table.filter(pc.equal(table["month"], month)).drop_columns(["year", "month"])
@@ -81,9 +81,8 @@ def write_lake(table: pa.Table, path: str) -> Lake:
                 piece = rows.slice(start, rows_per_file)
                 rows_per_group = max(1, -(-piece.num_rows // ROW_GROUPS_PER_FILE))
                 pq.write_table(piece, file, row_group_size=rows_per_group, compression="zstd")
-                files += 1
-                row_groups += -(-piece.num_rows // rows_per_group)
-                size_bytes += os.path.getsize(file)
+                written.append((-(-piece.num_rows // rows_per_group), os.path.getsize(file)))
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error}); name another directory with --path") from error
-    return Lake(path, table.num_rows, files, row_groups, size_bytes)
+    row_groups, sizes = zip(*written, strict=True)
+    return Lake(path, table.num_rows, len(written), sum(row_groups), sum(sizes))

@@ -24,13 +24,12 @@ from .arguments import (
     opened,
     storage_options,
 )
-from .output import bytes_text, count_of, print_json, stdout, text_table, working
+from .output import answer, bytes_text, count_of, print_json, print_rows, stdout, working
 
 if TYPE_CHECKING:
-    from ..engine.advice.advise import Advice
+    from ..engine.advice.advise import Suggestion
     from ..engine.column_layout import Layout
     from ..engine.doctor import Check
-    from ..engine.perf import Call, Perf
 
 Queries = Annotated[
     str | None, Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
@@ -61,23 +60,18 @@ def doctor(
 
 
 def _print_checks(checks: list[Check], findings: int) -> None:
-    from rich.text import Text
-
     screen = stdout()
     width = max(len(check.name) for check in checks)
     for check in checks:
-        head = ((f"{check.status:<8}", _STYLES[check.status]), f"{check.name:<{width}}  ")
-        screen.print(Text.assemble(*head, check.detail), soft_wrap=True)
+        style = _STYLES[check.status]
+        screen.print(f"{check.status:<8}{check.name:<{width}}  {check.detail}", style=style, soft_wrap=True)
         if check.remedy:
-            screen.print(Text(f"{' ' * (width + 10)}-> {check.remedy}", style=_STYLES[check.status]), soft_wrap=True)
-    screen.print()
+            screen.print(f"{' ' * (width + 10)}-> {check.remedy}", style=style, soft_wrap=True)
     nothing = "nothing found; `skipstone verify --deep` reads every byte"
     screen.print(count_of(findings, "finding") if findings else nothing, style="bold")
 
 
 # -- perf -------------------------------------------------------------------------------------------------------------
-
-_PERF_HEADINGS = ("call", "answers", "cold", "warm", "requests", "read", "listing", "folders", "listing / cold")
 
 
 def perf(
@@ -101,46 +95,31 @@ def perf(
     if as_json:
         plain = asdict(result)
         print_json({"location": location, **plain.pop("sizes"), **plain})
-    else:
-        _print_perf(result, location)
-
-
-def _print_perf(result: Perf, location: str) -> None:
-    screen, sizes = stdout(), result.sizes
-    which = f"partition {result.partition}" if result.partition else "the one partition"
-    least, mean, most = sizes.files_a_partition
-    screen.print(
+        return
+    sizes, which = result.sizes, f"partition {result.partition}" if result.partition else "the one partition"
+    stdout().print(
         f"{location} at version {result.version}: {count_of(sizes.files, 'file')} in "
-        f"{count_of(sizes.partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}",
+        f"{count_of(sizes.partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}; manifest "
+        f"{bytes_text(sizes.manifest_bytes)} in {count_of(sizes.manifest_runs, 'run')}, with indexes "
+        f"{bytes_text(sizes.index_bytes)}",
         soft_wrap=True,
     )
-    screen.print(
-        f"manifest {bytes_text(sizes.manifest_bytes)} in {count_of(sizes.manifest_runs, 'run')}, with indexes "
-        f"{bytes_text(sizes.index_bytes)}; {least:,} to {most:,} files a partition, "
-        f"{mean:,.1f} on average; highest file id {sizes.highest_file_id:,}",
-        soft_wrap=True,
-    )
-    screen.print()
-    screen.print(text_table(_PERF_HEADINGS, map(_cells, result.calls), right=_PERF_HEADINGS[1:]))
-    screen.print(
-        f"Medians of {result.rounds}. cold: the process keeps nothing of the index, and opening is a call of its own; "
-        "warm: the same handle again. A listing is the least that a call costs without an index: names alone.",
-        style="dim",
-        soft_wrap=True,
-    )
-
-
-def _cells(call: Call) -> list[str]:
-    name = f"{call.name} ({call.hudi})" if call.hudi else call.name
-    ours = [f"{call.answers:,}", _time(call.cold_s), _time(call.warm_s), f"{call.requests:,}", bytes_text(call.bytes)]
-    if call.listing is None:
-        return [name, *ours, "-", "-", "-"]
-    elapsed_s = call.listing.elapsed_s
-    return [name, *ours, _time(elapsed_s), f"{call.listing.folders:,}", f"{elapsed_s / call.cold_s:,.2g}"]
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:,.2f} ms"
+    rows = [
+        {
+            "call": f"{call.name} ({call.hudi})" if call.hudi else call.name,
+            "answers": call.answers,
+            "cold ms": 1e3 * call.cold_s,
+            "warm ms": 1e3 * call.warm_s,
+            "requests": call.requests,
+            "read_bytes": call.bytes,
+            "listing ms": None if call.listing is None else 1e3 * call.listing.elapsed_s,
+            "folders": None if call.listing is None else call.listing.folders,
+        }
+        for call in result.calls
+    ]
+    print_rows(rows, list(rows[0]))
+    note = "cold: opened anew, without a cache; warm: the same handle again; listing: names alone, without an index"
+    stdout().print(f"Medians of {result.rounds}. {note}.", style="dim", soft_wrap=True)
 
 
 # -- layout -----------------------------------------------------------------------------------------------------------
@@ -220,27 +199,15 @@ def advise(
         suggested = [{**asdict(one), "saved_share": one.saved_share, "code": one.code} for one in advice.suggestions]
         unread = [{"text": text, "reason": reason} for text, reason in advice.unread]
         print_json({**asdict(advice), "suggestions": suggested, "unread": unread})
-    else:
-        _print_advice(advice, path, index_path)
+        return
+    first = [f"in a shell: {_add_command(path, one, index_path)}" for one in advice.suggestions[:1]]
+    stdout().print("\n".join([str(advice), *first]), soft_wrap=True)
 
 
-def _print_advice(advice: Advice, path: str, index_path: str | None) -> None:
-    from ..engine.advice.advise import HEADINGS, cells
-
-    screen = stdout()
-    for line in advice.head():
-        screen.print(line, soft_wrap=True)
-    if advice.suggestions:
-        screen.print()
-        screen.print(text_table(HEADINGS, [list(cells(one)) for one in advice.suggestions], right=HEADINGS[1:]))
-        screen.print()
-        first = advice.suggestions[0]
-        where = [] if index_path is None else ["--index-path", index_path]
-        include = [word for name in first.include for word in ("--include", name)]
-        words = ["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *include, *where]
-        screen.print(f"to begin with: {shlex.join(words)}", style="bold", soft_wrap=True)
-    for line in advice.tail():
-        screen.print(line, style="yellow", soft_wrap=True)
+def _add_command(path: str, first: Suggestion, index_path: str | None) -> str:
+    where = [] if index_path is None else ["--index-path", index_path]
+    include = [word for name in first.include for word in ("--include", name)]
+    return shlex.join(["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *include, *where])
 
 
 def _read_statements(path: str) -> list[str]:
@@ -268,7 +235,5 @@ def report(
         advice = None if queries is None else table.advise(_read_statements(queries))
         table.report(output, log=from_log, advice=advice)
     size_bytes = os.path.getsize(output)
-    if as_json:
-        print_json({"output": os.path.abspath(output), "size_bytes": size_bytes})
-    else:
-        stdout().print(f"{output}: {bytes_text(size_bytes)}", soft_wrap=True)
+    value = {"output": os.path.abspath(output), "size_bytes": size_bytes}
+    answer(as_json, value, f"{output}: {bytes_text(size_bytes)}")

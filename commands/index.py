@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from ..engine.choices import IndexKindName, Maintenance
 from ..engine.table import Table
 from .arguments import Argument, AsJson, IndexPath, Option, Path, opened
-from .output import bytes_text, print_json, stdout, text_table
+from .output import cell, print_json, print_rows
 
 _KINDS = (
     "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files; ngram: texts."
@@ -92,24 +92,6 @@ def _print_indexes(table: Table, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    cells = [
-        [
-            row["name"],
-            f"{row['files_covered']:,} of {row['files_total']:,}",
-            bytes_text(row["size_bytes"]),
-            ", ".join(filter(None, (_option(name, value) for name, value in row["options"].items()))) or "-",
-            {"commit": "at each commit", "refresh": "by index refresh"}[row["options"]["maintain"]],
-        ]
-        for row in rows
-    ]
-    headings = ["index", "files covered", "size", "options", "kept up"]
-    stdout().print(text_table(headings, cells, right=["files covered", "size"]))
-
-
-def _option(name: str, value: Any) -> str:
-    """One option in words; "" for one that has a column of its own."""
-    if name == "shard_bytes":
-        return f"shards of {bytes_text(int(value))}"
-    if name == "include":
-        return f"include {', '.join(value)}"
-    return "" if name == "maintain" else f"{name} {value}"
+    for row in rows:
+        row["options"] = ", ".join(f"{name} {cell(value)}" for name, value in row["options"].items()) or None
+    print_rows(rows, ["name", "files_covered", "files_total", "size_bytes", "options"])

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pyarrow as pa
 
@@ -25,10 +25,18 @@ from .arguments import (
     split,
     storage_options,
 )
-from .output import bytes_text, confirm, count_of, print_json, records, stdout, text_table, working
-
-if TYPE_CHECKING:
-    from ..engine.adopt import AdoptResult
+from .output import (
+    answer,
+    bytes_text,
+    confirm,
+    count_of,
+    index_gaps,
+    print_json,
+    print_rows,
+    records,
+    stdout,
+    working,
+)
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
@@ -48,13 +56,10 @@ def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) 
         is_new = table.version != before
         indexes = table.indexes().to_pylist()
         runs = len(table.handle.instant.manifest) + sum(len(index.runs) for index in table.handle.instant.indexes)
-    if as_json:
-        print_json({"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes})
-    elif is_new:
-        sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(sum(index['size_bytes'] for index in indexes))}"
-        stdout().print(f"version {table.version}: {count_of(runs, 'run')}, {sizes}")
-    else:
-        stdout().print(f"nothing to do: still version {table.version}")
+    sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(sum(index['size_bytes'] for index in indexes))}"
+    done = f"version {table.version}: {count_of(runs, 'run')}, {sizes}"
+    value = {"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes}
+    answer(as_json, value, done if is_new else f"nothing to do: still version {table.version}")
 
 
 def clean(
@@ -83,11 +88,10 @@ def clean(
         screen.print(f"{still}version {table.version}{f'; {note}' if note else ''}", soft_wrap=True)
         return
     if dry_run:
-        cells = [[row["kind"], row["path"], bytes_text(row["size_bytes"])] for row in rows[:_SHOWN_MAX]]
-        screen.print(text_table(["kind", "path", "size"], cells, right=["size"]))
+        print_rows(rows[:_SHOWN_MAX], ["kind", "path", "size_bytes"])
         if len(rows) > _SHOWN_MAX:
             screen.print(f"... and {len(rows) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
-    _print_removed("would go" if dry_run else "removed", removed, table.version)
+    screen.print(_removed_text("would go" if dry_run else "removed", removed, table.version))
 
 
 def _age(text: str) -> dt.timedelta:
@@ -97,10 +101,10 @@ def _age(text: str) -> dt.timedelta:
     return dt.timedelta(**{_UNITS[match[2]]: float(match[1])})
 
 
-def _print_removed(verb: str, removed: pa.Table, version: int) -> None:
+def _removed_text(verb: str, removed: pa.Table, version: int) -> str:
     rows = removed.to_pylist()
     total, data = bytes_text(sum(row["size_bytes"] for row in rows)), sum(row["kind"] == "data" for row in rows)
-    stdout().print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {version}")
+    return f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {version}"
 
 
 def purge(
@@ -125,10 +129,8 @@ def purge(
             stdout().print("nothing was done")
             return
         removed = table.purge(drop_savepoints=drop_savepoints, min_age=age)
-    if as_json:
-        print_json({"version": table.version, "files": records(removed)})
-    else:
-        _print_removed("removed", removed, table.version)
+    value = {"version": table.version, "files": records(removed)}
+    answer(as_json, value, _removed_text("removed", removed, table.version))
 
 
 def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
@@ -142,27 +144,18 @@ def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
 
     with working("adopting"):
         result = adopt_table(path, index_path=index_path, storage_options=storage_options())
-    if as_json:
-        print_json(dataclasses.asdict(result))
-    else:
-        _print_adoption(path, result)
-    if result.quarantined:
-        raise CommandExit(Status.QUARANTINED)
-
-
-def _print_adoption(path: Path, result: AdoptResult) -> None:
     lists = {"changed": result.changed, "added": result.added, "removed": result.removed}
     counts = ", ".join(f"{len(paths):,} {name}" for name, paths in lists.items())
     lines = [f"{name}: {one}" for name, paths in lists.items() for one in paths]
     lines += [f"quarantined: {one}: {reason}" for one, reason in result.quarantined.items()]
-    screen = stdout()
-    screen.print(f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}")
-    for line in lines[:_SHOWN_MAX]:
-        screen.print(line, soft_wrap=True, markup=False)
     if len(lines) > _SHOWN_MAX:
-        screen.print(f"and {len(lines) - _SHOWN_MAX:,} more: --json lists them all")
+        lines[_SHOWN_MAX:] = [f"and {len(lines) - _SHOWN_MAX:,} more: --json lists them all"]
     if result.changed or result.added:
-        screen.print(f"to index the changed and added files: skipstone sync --refresh {path}", soft_wrap=True)
+        lines.append(f"to index the changed and added files: skipstone sync --refresh {path}")
+    head = f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}"
+    answer(as_json, dataclasses.asdict(result), head, *lines)
+    if result.quarantined:
+        raise CommandExit(Status.QUARANTINED)
 
 
 def verify(
@@ -177,8 +170,7 @@ def verify(
     if as_json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     elif findings:
-        rows = [[finding.kind, finding.path, finding.message] for finding in findings]
-        stdout().print(text_table(["finding", "file", "what is wrong"], rows))
+        print_rows([dataclasses.asdict(finding) for finding in findings], ["kind", "path", "message"])
     else:
         checked = "every byte of the index and every footer" if deep else "index and files are as they were"
         stdout().print(f"sound: {checked}; version {table.version}", style="green")
@@ -219,7 +211,7 @@ def alter(
     if as_json:
         print_json({"changed": is_new, "version": version, "schema": fields})
         return
-    stdout().print(text_table(["column", "type"], [[field["name"], field["type"]] for field in fields]))
+    print_rows(fields, ["name", "type"])
     stdout().print(f"version {version}" if is_new else f"nothing to change: still version {version}", style="dim")
 
 
@@ -285,19 +277,15 @@ def _print_change(table: Table, before: int, as_json: bool, **action: int | None
     latest, totals = table.handle.instant.summary, table.handle.instant.totals
     is_new = table.version != before and latest.items() >= action.items()  # else another writer made the latest
     added, removed = (latest["files_added"], latest["files_removed"]) if is_new else (0, 0)
-    if as_json:
-        counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
-        print_json({"changed": is_new, "version": table.version, **action, **counts})
-        return
-    screen = stdout()
-    if is_new:
-        screen.print(f"version {table.version}: {count_of(added, 'file')} came back, {removed:,} went")
-        for row in table.indexes().to_pylist():
-            if lacking := row["files_total"] - row["files_covered"]:
-                screen.print(f"{row['name']} does not cover {count_of(lacking, 'file')}: skipstone index refresh")
-    else:
-        screen.print(f"nothing to change: still version {table.version}")
-    screen.print(f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}", style="dim")
+    counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
+    done = f"version {table.version}: {count_of(added, 'file')} came back, {removed:,} went"
+    answer(
+        as_json,
+        {"changed": is_new, "version": table.version, **action, **counts},
+        done if is_new else f"nothing to change: still version {table.version}",
+        *(index_gaps(table, "index refresh") if is_new else ()),
+        f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}",
+    )
 
 
 def savepoint(
@@ -317,20 +305,14 @@ def savepoint(
             return
         named = table.handle.instant.savepoints.get(name) if drop else table.version
         version = table.drop_savepoint(name) if drop else table.savepoint(name)
-    if as_json:
-        print_json({"version": version, "savepoint": name, "of": named, "dropped": drop})
-    elif drop:
-        stdout().print(f"savepoint {name!r} is dropped; version {named} stays until it is cleaned")
-    else:
-        stdout().print(f"savepoint {name!r}: version {named}")
+    text = f"savepoint {name!r}: version {named}"
+    if drop:
+        text = f"savepoint {name!r} is dropped; version {named} stays until it is cleaned"
+    answer(as_json, {"version": version, "savepoint": name, "of": named, "dropped": drop}, text)
 
 
 def _print_savepoints(rows: pa.Table, as_json: bool) -> None:
     if as_json:
         print_json(records(rows))
         return
-    cells = [
-        [row["name"], str(row["version"]), row["time"].strftime("%Y-%m-%d %H:%M:%S") if row["time"] else "lost"]
-        for row in rows.to_pylist()
-    ]
-    stdout().print(text_table(["savepoint", "version", "time (UTC)"], cells, right=["version"]))
+    print_rows(rows.to_pylist(), rows.column_names)

@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import pyarrow as pa
 
@@ -25,9 +25,11 @@ from .arguments import InterruptedCommandError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-_UNFOLDED_WIDTH = 100_000
+    from ..engine.table import Table
+
+UNFOLDED_WIDTH = 100_000
 _QUARANTINED_SHOWN = 10
 
 
@@ -45,9 +47,7 @@ def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     is_narrow = stream.isatty() or "COLUMNS" in os.environ
-    return Console(
-        file=stream, width=None if is_narrow else _UNFOLDED_WIDTH, highlight=False, markup=False, emoji=False
-    )
+    return Console(file=stream, width=None if is_narrow else UNFOLDED_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def note(text: str) -> None:
@@ -154,6 +154,15 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def answer(as_json: bool, value: object, *lines: str) -> None:
+    """Print the whole answer of a command: a value as JSON, or lines for people."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        stdout().print(line, soft_wrap=True)
+
+
 def print_quarantined(reasons: Mapping[str, str], path: str) -> None:
     """Print the quarantined files (path -> reason) of the table at `path` on stderr."""
     if not reasons:
@@ -166,7 +175,7 @@ def print_quarantined(reasons: Mapping[str, str], path: str) -> None:
         screen.print(f"  and more: skipstone verify {path}", style="yellow")
 
 
-def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Table:
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Grid:
     """Return texts under headings; those in `right` are numbers. Cells are folded, never cut."""
     from rich import box
     from rich.table import Table
@@ -180,3 +189,34 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: It
     for row in rows:
         grid.add_row(*(Text(text) for text in row))
     return grid
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Print some fields of rows as a table. Sizes have units, times are to the second, and null is "-"."""
+    numbers = [name for name in names if any(isinstance(row[name], int | float) for row in rows)]
+    cells = [[_field(name, row[name]) for name in names] for row in rows]
+    stdout().print(text_table([_heading(name) for name in names], cells, right=map(_heading, numbers)))
+
+
+def _heading(name: str) -> str:
+    plural = f"{name.removesuffix('_count')}s" if name.endswith("_count") else name
+    return plural.removesuffix("_bytes").replace("_", " ")
+
+
+def _field(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return bytes_text(value) if name.endswith(("_bytes", "size")) else f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return value.strftime("%Y-%m-%d %H:%M:%S") if isinstance(value, dt.datetime) else cell(value)
+
+
+def index_gaps(table: Table, remedy: str) -> list[str]:
+    """Return a line for each index that does not cover all files. `remedy`: the command that helps."""
+    return [
+        f"{row['name']} does not cover {count_of(lacking, 'file')}: skipstone {remedy}"
+        for row in table.indexes().to_pylist()
+        if (lacking := row["files_total"] - row["files_covered"])
+    ]

@@ -31,11 +31,14 @@ from .arguments import (
     split,
 )
 from .output import (
+    UNFOLDED_WIDTH,
+    answer,
     bytes_text,
     cell,
     count_of,
     note,
     print_json,
+    print_rows,
     records,
     stdout,
     text_table,
@@ -45,14 +48,10 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..engine.scan.plan import Plan
 
 LISTED_ROWS_MAX = 1_000  # of `ls`, unless --limit or --json is given
 _PREVIEW_ROWS = 20
-_CUT_CELLS = 32  # long texts are cut to this width if the columns do not fit
-_NAMES_SHOWN = 12
 Format = Literal["table", "csv", "json", "arrow", "parquet"]
 
 
@@ -120,7 +119,7 @@ def sql(
     with opened(path, index_path, version) as table:
         if explain:
             text = table.sql(query, explain=True)
-            print_json({"explain": text.splitlines()}) if as_json else stdout().print(text, soft_wrap=True)
+            answer(as_json, {"explain": text.splitlines()}, text)
         else:
             with working("reading"):
                 rows = table.sql(query).to_arrow_table()
@@ -168,10 +167,9 @@ def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> Non
 def _write_file(plan: Plan, form: Format, path: str, as_json: bool) -> None:
     with working(f"writing {path}"), whole_file(path) as file:
         rows = _WRITERS[form](plan, file)
-    if as_json:
-        print_json({"path": path, "format": form, "rows": rows, "size_bytes": os.path.getsize(path)})
-    else:
-        stdout().print(f"{path}: {count_of(rows, 'row')}, {bytes_text(os.path.getsize(path))}", soft_wrap=True)
+    size_bytes = os.path.getsize(path)
+    summary = {"path": path, "format": form, "rows": rows, "size_bytes": size_bytes}
+    answer(as_json, summary, f"{path}: {count_of(rows, 'row')}, {bytes_text(size_bytes)}")
 
 
 def _write_arrow(plan: Plan, file: BinaryIO) -> int:
@@ -245,8 +243,8 @@ _WRITERS: dict[Format, Callable[[Plan, BinaryIO], int]] = {
 
 
 def _print_table(plan: Plan, is_preview: bool) -> int:
-    """Print rows as a table. On a screen, columns that do not fit next to each other are named below it; of one row,
-    each column has its own line. Return how many rows are shown."""
+    """Print rows as a table, or if that is wider than a screen, each row as a list; of a preview the first. Return how
+    many rows are shown."""
     with working("reading"):
         rows = plan.to_table()
     screen = stdout()
@@ -255,45 +253,18 @@ def _print_table(plan: Plan, is_preview: bool) -> int:
         return 0
     shown = rows.slice(0, _PREVIEW_ROWS) if is_preview else rows
     names, columns = shown.schema.names, [[cell(value) for value in values(column)] for column in shown.columns]
-    if shown.num_rows == 1 and _fitting(names, columns, screen.width) < len(names):
-        screen.print(text_table(["column", "value"], zip(names, (texts[0] for texts in columns), strict=True)))
+    numbers = [f.name for f in shown.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    table, lines = text_table(names, zip(*columns, strict=True), right=numbers), list(zip(*columns, strict=True))
+    if screen.measure(table, options=screen.options.update(max_width=UNFOLDED_WIDTH)).maximum <= screen.width:
+        screen.print(table)
     else:
-        _print_columns(shown, names, columns, screen)
-    if shown.num_rows < rows.num_rows:
-        screen.print(f"the first {shown.num_rows} rows: --limit shows more, --count counts them", style="dim")
-    return shown.num_rows
-
-
-def _print_columns(rows: pa.Table, names: list[str], columns: list[list[str]], screen: Console) -> None:
-    is_whole = _fitting(names, columns, screen.width) == len(names)
-    short = columns if is_whole else [[_cut(text) for text in texts] for texts in columns]
-    count = _fitting(names, short, screen.width)
-    numbers = [f.name for f in rows.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
-    screen.print(text_table(names[:count], zip(*short[:count], strict=True), right=numbers))
-    if more := names[count:]:
-        listed = ", ".join(more[:_NAMES_SHOWN]) + (", ..." if len(more) > _NAMES_SHOWN else "")
-        screen.print(f"{count_of(len(more), 'more column')}, to be named with --columns: {listed}", style="dim")
-    if short != columns:
-        screen.print(f"long values are cut to {_CUT_CELLS} characters; --format csv or json is whole", style="dim")
-
-
-def _cut(text: str) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
-
-
-def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
-    """Return how many of the columns fit next to each other; at least one."""
-    from rich.cells import cell_len
-
-    used = 0
-    for number, (name, texts) in enumerate(zip(names, columns, strict=True)):
-        used += max(cell_len(line) for text in [name, *texts] for line in text.splitlines() or [""])
-        used += 2 if number else 0
-        if used > width:
-            return max(1, number)
-    return len(names)
+        lines = lines[:1] if is_preview else lines
+        for line in lines:
+            screen.print(text_table(["column", "value"], zip(names, line, strict=True)))
+    if len(lines) < rows.num_rows:
+        count = count_of(len(lines), "row")
+        screen.print(f"the first {count}: --limit shows more, --columns chooses, --count counts them", style="dim")
+    return len(lines)
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -317,37 +288,15 @@ def explain(
         elif as_json:
             _print_plan_json(plan)
         else:
-            print_plan(plan)
+            stdout().print(plan.explain(), soft_wrap=True)
 
 
 def _print_file(plan: Plan, name: str, as_json: bool) -> None:
     import pyarrow.compute as pc
 
-    verdict = plan.explain(name)
-    if not as_json:
-        stdout().print(verdict, soft_wrap=True)
-        return
-    reasons = plan.reasons()
+    verdict, reasons = plan.explain(name), plan.reasons()
     of_file = reasons.filter(pc.equal(reasons.column("path"), name)).drop_columns(["path"])
-    print_json({"file": name, "verdict": verdict, "reasons": records(of_file)})
-
-
-def print_plan(plan: Plan) -> None:
-    """Print a plan's steps as a table, with the query above and remarks below."""
-    from ..engine.scan.explain import HEADINGS, cells, kept_lines
-
-    screen = stdout()
-    for line in plan.explain().splitlines()[:2]:
-        screen.print(line, soft_wrap=True)
-    screen.print()
-    numbers = ("in", "out", "uncovered", "requests", "read", "ms")
-    screen.print(text_table(list(HEADINGS), [list(cells(step)) for step in plan.steps], right=numbers))
-    for remark in plan.remarks:
-        screen.print(f"  {remark}", style="yellow", soft_wrap=True)
-    for number, line in enumerate(kept_lines(plan.planning)):
-        if number == 0:
-            screen.print()
-        screen.print(line, style=None if number else "bold", soft_wrap=True)
+    answer(as_json, {"file": name, "verdict": verdict, "reasons": records(of_file)}, verdict)
 
 
 def _print_plan_json(plan: Plan) -> None:
@@ -367,13 +316,6 @@ def _print_plan_json(plan: Plan) -> None:
 
 
 # -- contents ---------------------------------------------------------------------------------------------------------
-
-_HEADINGS = {"partition": "partition", "path": "file", "file_count": "files", "row_count": "rows", "size_bytes": "size"}
-_SHOW: dict[str, Callable[[int], str]] = {
-    "file_count": "{:,}".format,
-    "row_count": "{:,}".format,
-    "size_bytes": bytes_text,
-}
 
 
 def ls(
@@ -405,14 +347,11 @@ def ls(
         if as_json:
             print_json(records(shown))
             return
-        names = ["path" if is_files else "partition", *([] if is_files else ["file_count"]), "row_count", "size_bytes"]
+        names = ["path", "row_count"] if is_files else ["partition", "file_count", "row_count"]
         nameless = "(beside the partitions)" if table.handle.instant.partitioning else "(all)"
-        cells = [
-            [_SHOW[name](row[name]) if name in _SHOW else row[name] or nameless for name in names]
-            for row in shown.select(names).to_pylist()
-        ]
+        listed = [{**row, "partition": row["partition"] or nameless} for row in shown.to_pylist()]
+        print_rows(listed, [*names, "size_bytes"])
         screen = stdout()
-        screen.print(text_table([_HEADINGS[name] for name in names], cells, right=["rows", "size", "files"]))
         if shown.num_rows < rows.num_rows:
             screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
         counts = [count_of(rows.num_rows if is_files else _total(rows, "file_count"), "file")]
@@ -433,15 +372,8 @@ def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -
     if as_json:
         print_json(records(rows))
         return
-    headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then", "detail"]
-    cells = []
-    for row in rows.to_pylist():
-        time_text = row["time"].strftime("%Y-%m-%d %H:%M:%S")
-        added, removed = row["files_added"], row["files_removed"]
-        changes = [f"+{added:,}" if added else "-", f"-{removed:,}" if removed else "-"]
-        totals = [f"{row['files']:,}", f"{row['rows']:,}"]
-        cells.append([str(row["version"]), time_text, row["action"], *changes, *totals, row["detail"] or ""])
-    stdout().print(text_table(headings, cells, right=[headings[0], *headings[3:-1]]))
+    names = ["version", "time", "action", "files_added", "files_removed", "files", "rows", "detail"]
+    print_rows(rows.to_pylist(), names)
 
 
 def slices(
@@ -459,24 +391,11 @@ def slices(
         print_json(records(listed))
         return
     rows = listed.to_pylist()
-    cells = [
-        [
-            row["partition"] or "(all)",
-            row["file_group"] or "-",
-            row["slice_instant"] or "-",
-            row["base"] or "-",
-            bytes_text(row["base_size_bytes"]) if row["base"] else "-",
-            f"{row['log_count']:,}" if row["log_count"] else "-",
-            bytes_text(row["log_bytes"]) if row["log_count"] else "-",
-            _slice_state(row),
-        ]
-        for row in rows
-    ]
-    headings = ["partition", "file group", "instant", "base", "size", "logs", "their size", "state"]
-    screen = stdout()
-    screen.print(text_table(headings, cells, right=["size", "logs", "their size"]))
+    names = ["partition", "file_group", "slice_instant", "base", "base_size_bytes", "log_count", "log_bytes", "state"]
+    shown = [{**row, "partition": row["partition"] or "(all)", "state": _slice_state(row)} for row in rows]
+    print_rows(shown, names)
     compacted = sum(row["is_compacted"] for row in rows)
-    screen.print(f"{count_of(len(rows), 'slice')}, {compacted:,} of them without logs", style="dim")
+    stdout().print(f"{count_of(len(rows), 'slice')}, {compacted:,} of them without logs", style="dim")
 
 
 def _slice_state(row: dict) -> str:

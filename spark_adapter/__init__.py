@@ -7,23 +7,24 @@
 The verbs run on the driver. `__init__.pyi` lists their names; each is loaded when it is first used, so that executors,
 which import this package too, load no verb. In these modules a verb imports no other verb, except `scanning`:
 
-    scanning, semi_join, explaining, optimizing, pruning      read
-    saving, deleting, merging, clustering, maintenance        write and maintain
+    scanning, key_lookup, explaining, optimizing, pruning     read
+    saving, row_changes, clustering, maintenance              write and maintain
 
-They stand on these, each of which imports from those above it:
+They use these modules, each of which imports from those above it:
 
     spark_versions    the differences between versions of PySpark
     options, wire_types       options of a load or a save; Arrow types and rows as Spark exchanges them
     jobs              a function over many parts, run by executors
     shares            files divided among tasks; in an executor, the rows of a task's files
-    clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for cluster; lookup; delete and merge
-    key_files, rewriting      what verbs that look keys up, and verbs that rewrite files, have in common
+    clustering_tasks, lookup_tasks, rewriting_tasks    what executors do for cluster; lookup; delete and merge
+    old_calendar      files whose times Spark's own reader would show as others
     spark_semantics, columns  where a comparison means the same to Spark and to us; predicates of Spark as ours
-    connect, catalyst         all uses of private classes: of a client of Spark Connect; of the JVM
-    to_columns, pushdown_guard, old_calendar, parquet_reader    Spark's own Parquet reader, and what it reads otherwise
+    catalyst          all uses of private classes of the JVM
+    to_columns        our predicates as Columns
     source            the data source "skipstone": planned on the driver, read and written by executors
     relations         what a DataFrame's plan loaded from us
     sessions          what a session means by a predicate; registers the data source
+    parquet_reader    Spark's own Parquet reader, over the files that pruning leaves
 
 What executors need travels in partitions, closures and rows: Spark's own channel, pickled. Nothing pickled goes through
 storage, where others may write. By the name `pyspark_skipstone`, a top-level package, Spark finds the data source

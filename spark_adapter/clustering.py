@@ -31,8 +31,8 @@ from ..engine.scan.file_tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .clustering_tasks import PIECES_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .columns import without_unknowns
-from .jobs import RESULT_SCHEMA, described, frame_of_parts, map_parts, run_frame
-from .rewriting import rewritable
+from .jobs import RESULT_SCHEMA, frame_of_parts, map_parts, run_frame
+from .old_calendar import rewritable
 from .sessions import read_where
 from .shares import pack
 from .spark_versions import check_spark, slots
@@ -80,7 +80,6 @@ class Clustering:
         )
 
 
-@described("cluster")
 def cluster(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -141,7 +140,7 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        chosen = rewritable(table, plan, tasks)
+        chosen = rewritable(table, plan.planning, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
             spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), plan.planning.storage, tasks)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from ..engine.open import open_pair
 from ..engine.scan.planned_rows import to_merge
 from ..engine.scan.steps import count_of
 from ..errors import InvalidArgumentError, NotReadableError
+from . import catalyst
 from .columns import where_node, where_of
 from .relations import find_relations, has_unpushed_filter
 from .shares import cut_of
-from .source import pinned
 from .spark_versions import check_spark
 
 if TYPE_CHECKING:
@@ -37,13 +36,17 @@ def explain(frame: DataFrame) -> str:
     A filter of Spark's own is shown where `scan` added it; others (`frame.where`) prune nothing, and the
     text says so: `optimized` gives them to the scan. Where no version was
     named, as in `spark.read.format("skipstone").load(path)`, the text is about the latest version, which may be later
-    than the DataFrame's. Over Spark Connect, scans behind a view or SQL text are known to the server alone and left
-    out.
+    than the DataFrame's.
 
-    Raises InvalidArgumentError where no scan of ours is in the plan.
+    Raises InvalidArgumentError if no scan of ours is in the plan, and over Spark Connect.
     """
     check_spark("4.0", "explain()")
-    scans = [(request, each.is_scan) for each in find_relations(frame) if (request := each.explained()) is not None]
+    if not catalyst.is_classic(frame.sparkSession):
+        raise InvalidArgumentError(
+            "over Spark Connect a query's plan is the server's alone: skipstone.open(path).scan(where).explain() shows "
+            "what a scan skips"
+        )
+    scans = [(each.request(), each.is_scan) for each in find_relations(frame)]
     if not scans:
         raise InvalidArgumentError(
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
@@ -59,16 +62,9 @@ def explain(frame: DataFrame) -> str:
 
 
 def _explained(request: Request, is_ours: bool) -> str:
-    if request.savepoint is not None or request.as_of is not None:
-        request = pinned(request)
-    table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
-    with table:
+    with request.open() as table:
         plan = table.scan(where_node(where_of(request), table.schema), mode=request.mode)
         lines = [plan.explain(), "", _tasks_line(plan, request) if is_ours else _files_line(plan)]
-        if request.first_rows is not None:
-            first = request.first_rows
-            by = "" if first.order_by is None else f" by {', '.join(' '.join(key) for key in first.order_by)}"
-            lines[-1] = f"one task of Spark takes the first {first.limit:,} rows{by}, of these or fewer row groups"
         if request.residual is not None:
             lines.append(f"Spark tests the remaining rows by {request.residual}")
         if request.version is None:

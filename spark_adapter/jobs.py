@@ -1,29 +1,24 @@
-"""Jobs of Spark: a function over many parts, the progress of an action, job descriptions, and our errors.
+"""Jobs of Spark: a function over many parts, the progress of an action, and our errors.
 
     results = map_parts(spark, read_one, parts, step="footers, parts", progress=progress)
 
 Each part is a task, so a lost executor costs one part. Parts and results travel as rows over Spark's own channel,
 pickled; storage, where others may write, never contains a pickle. Classic sessions and Spark Connect work alike.
 
-Spark's UI describes a job by the caller's own description, the verb (`described`) and the step. If a function raises an
-error of ours in an executor, the caller gets it by its own type; warnings are repeated here.
+If a function raises an error of ours in an executor, the caller gets it by its own type; warnings are repeated here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
-import os
 import pickle
 import re
-import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark import InheritableThread
@@ -39,7 +34,6 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
-Rest = ParamSpec("Rest")
 Batches = Iterator[pa.RecordBatch]
 
 PARTS_PER_CORE = 4
@@ -47,7 +41,6 @@ RESULT_SCHEMA = "number long, result binary"
 _PART_SCHEMA = "number long, part binary"
 _WAVE_BYTES = 32 << 20  # of parts in one job: some copies of them are in the memory of Spark's driver
 _POLL_S = 0.1
-_DESCRIPTION = "spark.job.description"
 _PACKAGE = __name__.partition(".")[0]
 _ERROR_TEXT = re.compile(
     rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)",
@@ -215,7 +208,7 @@ def run_action(
     progress: Progress | None = None,
     tasks: int | None = None,
 ) -> R:
-    """Return the result of an action, whose jobs are described as a step.
+    """Return the result of an action, which is a step of a verb.
 
     The action runs in a thread that inherits the caller's properties and tags. So Ctrl-C reaches the caller between its
     calls to the JVM and not within one, and cancels the action.
@@ -230,8 +223,7 @@ def run_action(
         progress(step, 0, tasks)
     watched = _WatchedAction(spark, action, tasks)
     try:
-        with _description(spark, step):
-            result = watched.run(step, progress)
+        result = watched.run(step, progress)
     except Exception as error:
         ours = error_in(error)
         if ours is None:
@@ -250,7 +242,6 @@ class _WatchedAction:
         self._spark, self._action, self._tasks = spark, action, tasks
         self._context: Any = context_of(spark)
         self._tag = f"skipstone-{uuid.uuid4().hex}"
-        self._stages: list[tuple[int, int]] = []  # tasks, and how many of them are completed
         self._result: Any = None
         self._error: BaseException | None = None
         session = {} if self._context is not None else {"session": spark}
@@ -281,35 +272,22 @@ class _WatchedAction:
 
     def _act(self) -> None:
         try:
-            if self._context is not None:
-                self._context.addJobTag(self._tag)
-                self._result = self._action()
-                return
-            self._spark.addTag(self._tag)
-            self._spark.registerProgressHandler(self._on_progress)
-            try:
-                self._result = self._action()
-            finally:
-                self._spark.removeProgressHandler(self._on_progress)
+            (self._spark.addTag if self._context is None else self._context.addJobTag)(self._tag)
+            self._result = self._action()
         except BaseException as error:  # the caller's thread raises it
             self._error = error
 
-    def _on_progress(self, stages: Any, **_: Any) -> None:
-        """Spark Connect calls this for each action of the session, in the thread that waits for it."""
-        if threading.current_thread() is self._thread:
-            self._stages = [(stage.num_tasks, stage.num_completed_tasks) for stage in stages or ()]
-
     def completed(self) -> tuple[int, int]:
-        """Return how many tasks are completed, and of how many."""
-        if self._context is not None:
-            tracker = self._context.statusTracker()
-            jobs = map(tracker.getJobInfo, jobs_with_tag(self._context, self._tag))
-            ids = [stage for job in jobs if job is not None for stage in job.stageIds]
-            states = [state for state in map(tracker.getStageInfo, ids) if state is not None]
-            self._stages = [(state.numTasks, state.numCompletedTasks) for state in states]
+        """Return how many tasks are completed, and of how many; (0, 0) over Spark Connect."""
+        if self._context is None:
+            return 0, 0
+        tracker = self._context.statusTracker()
+        jobs = map(tracker.getJobInfo, jobs_with_tag(self._context, self._tag))
+        ids = [stage for job in jobs if job is not None for stage in job.stageIds]
+        stages = [stage for stage in map(tracker.getStageInfo, ids) if stage is not None]
         if self._tasks is None:
-            return sum(done for _, done in self._stages), sum(tasks for tasks, _ in self._stages)
-        return max((done for tasks, done in self._stages if tasks == self._tasks), default=0), self._tasks
+            return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+        return max((s.numCompletedTasks for s in stages if s.numTasks == self._tasks), default=0), self._tasks
 
 
 def error_in(error: BaseException) -> SkipstoneError | None:
@@ -321,40 +299,3 @@ def error_in(error: BaseException) -> SkipstoneError | None:
         return None
     name, message = matches[-1]
     return getattr(errors, name, StorageError)(message.strip())  # a name that is not in errors is a StorageError's
-
-
-# -- descriptions -----------------------------------------------------------------------------------------------------
-
-
-def described(verb: str) -> Callable[[Callable[Rest, R]], Callable[Rest, R]]:
-    """Decorate a verb, a function of a session (or a DataFrame) and a path: Spark's UI shows its jobs as "skipstone
-    sync lake/flights". Over Spark Connect a client can describe no job."""
-
-    def decorate(function: Callable[Rest, R]) -> Callable[Rest, R]:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def run(*args: Rest.args, **named: Rest.kwargs) -> R:
-            first, path = [*signature.bind_partial(*args, **named).arguments.values(), None, None][:2]
-            text = f"skipstone {verb} {os.fspath(path)}" if isinstance(path, str | os.PathLike) else f"skipstone {verb}"
-            with _description(getattr(first, "sparkSession", first), text):
-                return function(*args, **named)
-
-        return run
-
-    return decorate
-
-
-@contextlib.contextmanager
-def _description(spark: Any, text: str) -> Iterator[None]:
-    """Describe the jobs of this thread, after the caller's own description."""
-    context = context_of(spark)
-    if context is None:
-        yield
-        return
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setLocalProperty(_DESCRIPTION, f"{before}: {text}" if before else text)
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_DESCRIPTION, before)

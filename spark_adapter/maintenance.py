@@ -1,8 +1,8 @@
 """`create`, `create_index`, `refresh_index`, `optimize`, `sync`, `verify`, `clean`: the methods of a table, with the
 work on many files done by executors, who must see the table under the same name.
 
-The driver decides, commits, and does small work alone. Executors list folders, read footers and columns, check and
-remove files. A task may run twice, so the files that it writes have fresh names; the driver commits those of one
+The driver lists, decides, commits, and does small work alone. Executors read footers and columns, check and remove
+files. A task may run twice, so the files that it writes have fresh names; the driver commits those of one
 attempt, and a clean removes the others. No other process sees anything before the commit. Results and errors are those
 of the methods.
 
@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..engine.choices import IndexKindName, Maintenance, NewColumns, NewTypes
 from ..engine.commit.clean import clean as clean_here
-from ..engine.commit.clean import remove_file, remove_here, walk
+from ..engine.commit.clean import remove_file, remove_here
 from ..engine.commit.indexing import create_index as create_index_here
 from ..engine.commit.indexing import optimize as optimize_here
 from ..engine.commit.indexing import refresh_all
@@ -39,7 +38,7 @@ from ..engine.commit.sync_log import sync_log
 from ..engine.create import create as create_here
 from ..engine.indexes.kind import BuildContext, BuildPart, BuildResult, IndexKind, kind_named
 from ..engine.indexes.task_result import TaskResult
-from ..engine.lakes.directory import entries_of, list_below
+from ..engine.lakes.directory import entries_of
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..engine.state import IndexState
@@ -50,7 +49,7 @@ from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, atta
 from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
-from .jobs import PARTS_PER_CORE, described, map_parts
+from .jobs import PARTS_PER_CORE, map_parts
 from .shares import OPEN_BYTES, split_evenly
 from .spark_versions import slots
 
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 _PART_FILES_MIN = 64  # footers that take about as long as a task
 _PART_BYTES_MIN = 16 << 20  # of data files: reading a column of them takes about as long as a task
 _FIRST_BYTES_PER_CORE = 256 << 20  # of the first wave of a build, which shows how fast the next ones are
-_FOLDERS_PER_CORE = 64  # fewer are listed in the time that a job takes
 _DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
 
 
@@ -95,7 +93,6 @@ def _even(spark: SparkSession, items: Any, weights: Sequence[float] | None = Non
 # -- create and sync --------------------------------------------------------------------------------------------------
 
 
-@described("create")
 def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Table:
     """Index Parquet files in place, as `skipstone.create` with its arguments (`partitioning`, `files`, `columns`,
     `index_path`, `storage_options`, `progress`, ...). Executors read the footers.
@@ -112,7 +109,6 @@ def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Tabl
     return create_here(path, attach=partial(_attach, spark), **options)
 
 
-@described("sync")
 def sync(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -124,7 +120,7 @@ def sync(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> SyncResult:
-    """As `Table.sync`: executors list many folders and read the footers of many new files. With `refresh` they also
+    """As `Table.sync`: the driver lists, and executors read the footers of many new files. With `refresh` they also
     build what indexes lack. The driver follows a log of another format.
 
     Args:
@@ -153,27 +149,10 @@ def sync(
                 report,
                 adopts=new_columns == "adopt",
                 widens=new_types == "widen",
-                list_files=partial(_list_files, spark),
                 attach=partial(_attach, spark),
             )
         handle.move_to(instant)
         return result.moved_to(refresh_all(handle, progress=report, builder=_Builder(spark))) if refresh else result
-
-
-def _list_files(
-    spark: SparkSession, storage: Storage, index_storage: Storage, progress: Progress | None = None
-) -> pa.Table:
-    """As `list_parquet`. The driver lists until many folders wait, and executors what is below these."""
-    most = _FOLDERS_PER_CORE * slots(spark)
-    listed, waiting = list_below(storage, index_storage.uri, [""], progress, folders_max=most)
-    work = partial(_list_part, _Places.of(storage, index_storage))
-    parts = map_parts(spark, work, _even(spark, waiting), step="folders, parts", progress=progress)
-    listed = pa.concat_tables([listed, *parts])
-    return listed.take(pc.sort_indices(listed.column("path")))
-
-
-def _list_part(places: _Places, folders: list[str]) -> pa.Table:
-    return list_below(places.storage(), places.index_location, folders)[0]
 
 
 def _attach(spark: SparkSession, request: AttachRequest) -> tuple[list[TaskResult], tuple[dict, ...]]:
@@ -215,7 +194,6 @@ def _attach_part(places: _Places, transaction: str, reading: FooterReading, list
 # -- indexes ----------------------------------------------------------------------------------------------------------
 
 
-@described("create_index")
 def create_index(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -246,7 +224,6 @@ def create_index(
         return create_index_here(table.handle, columns, kind, **how, builder=_Builder(spark))  # type: ignore[arg-type]
 
 
-@described("refresh_index")
 def refresh_index(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -264,7 +241,6 @@ def refresh_index(
         return refresh_index_here(table.handle, columns, kind, progress=report, builder=_Builder(spark))
 
 
-@described("optimize")
 def optimize(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -360,7 +336,6 @@ class _Builder:
 # -- verify and clean -------------------------------------------------------------------------------------------------
 
 
-@described("verify")
 def verify(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -412,7 +387,6 @@ def _check_files(places: _Places, deep: bool, files: pa.Table) -> list[Finding]:
     return file_findings(places.storage(), files, deep)
 
 
-@described("clean")
 def clean(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -425,8 +399,7 @@ def clean(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> pa.Table:
-    """As `Table.clean`: the driver decides what is removed, and publishes it; executors list many folders, and remove
-    many files.
+    """As `Table.clean`: the driver lists, decides what is removed, and publishes it; executors remove many files.
 
     Args:
         path: the table's directory; executors must see it under the same name.
@@ -441,23 +414,8 @@ def clean(
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         if delete_data:
             table.handle.check_owns_files()
-        report = progress_function(progress)
-        list_data = partial(_list_data, spark, table.handle, report)
-        how = (retain_versions, min_age, delete_data, dry_run, report)
-        return clean_here(table.handle, *how, remove=partial(_remove, spark), list_data=list_data)
-
-
-def _list_data(spark: SparkSession, handle: Handle, progress: Progress | None, storage: Storage) -> list[Entry]:
-    """All files below the table's directory. The driver lists until many folders wait, and executors below these."""
-    entries, waiting = walk(storage, [""], _FOLDERS_PER_CORE * slots(spark))
-    work = partial(_walk_part, _Places(handle.location, handle.index_storage.uri, handle.storage_options))
-    for listed in map_parts(spark, work, _even(spark, waiting), step="folders, parts", progress=progress):
-        entries += listed
-    return entries
-
-
-def _walk_part(places: _Places, folders: list[str]) -> list[Entry]:
-    return walk(places.storage(), folders)[0]
+        how = (retain_versions, min_age, delete_data, dry_run, progress_function(progress))
+        return clean_here(table.handle, *how, remove=partial(_remove, spark))
 
 
 def _remove(spark: SparkSession, handle: Handle, files: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.caching import cached_property
 from ..engine.lakes.difference import is_own_file
-from ..engine.open import open_pair, open_table
-from ..engine.predicates import And, Constant, Node, bind
+from ..engine.open import open_table
+from ..engine.predicates import And, Constant, Node, bind, columns_of
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneError
 from . import catalyst
 from .catalyst import FilteredRelation, ListedFiles
 from .columns import from_tree, where_node, where_of, without_unknowns
-from .options import encode_predicate, local_path
+from .old_calendar import may_be_old
+from .options import Request, encode_predicate, local_path
 from .parquet_reader import read_files
-from .pushdown_guard import without_old_times
 from .relations import Relation, check_frame, relation_of
 from .sessions import register, session_of
 from .shares import is_bulk_read
@@ -136,22 +136,20 @@ class _Rewriting:
     def _loaded(self, relation: FilteredRelation) -> DataFrame | None:
         """The relation under its conditions, as a load of its own; None if it is not ours, or gains nothing."""
         ours = relation_of(relation.node)
-        if ours is None:
-            return self._parquet(relation)
-        return self._scanned(relation, ours) if ours.request() is not None else None
+        loaded = self._parquet(relation) if ours is None else self._scanned(relation, ours)
+        if loaded is None:
+            return None
+        read, types = catalyst.types_of(catalyst.analyzed_plan(loaded)), catalyst.types_of(relation.node)
+        return loaded if all(types[name] == kind for name, kind in read.items()) else None
 
     def _scanned(self, relation: FilteredRelation, ours: Relation) -> DataFrame | None:
         request = ours.pinned_request()
-        if request.first_rows is not None:  # a filter above chooses among the first rows
-            return None
-        place = request.path, request.version, request.log_position, request.index_path, request.storage_options
-        with open_pair(*place) as table:
-            node = self._predicate(relation, table)
+        with request.open() as table:
+            node = _all_of(self._nodes(relation, table))
             if node is None and (not ours.is_scan or relation.used == relation.columns):
                 return None
             before = where_node(where_of(request), table.schema)
-            wanted = [each for each in (before, node) if isinstance(each, Node)]
-            both = None if not wanted else wanted[0] if len(wanted) == 1 else And(tuple(wanted))
+            both = _all_of([each for each in (before, node) if isinstance(each, Node)])
             plan = table.scan(both, relation.used, mode=request.mode)
             if not ours.is_scan and is_bulk_read(plan.planning):  # Spark's own reader goes on reading it
                 return None
@@ -160,12 +158,11 @@ class _Rewriting:
         predicate = None if both is None else encode_predicate(both)
         return load(self._spark, replace(request, where=None, predicate=predicate), spark_schema(wire))
 
-    def _predicate(self, relation: FilteredRelation, table: Table) -> Node | None:
-        """What the conditions mean, as far as it is understood; None if nothing is."""
+    def _nodes(self, relation: FilteredRelation, table: Table) -> list[Node]:
+        """What the conditions mean, as far as they are understood."""
         trees = map(catalyst.tree_of_expression, relation.conditions)
         nodes = [without_unknowns(from_tree(tree, table.schema, self._settings)) for tree in trees]
-        kept = [node for node in nodes if node != Constant(True)]
-        return None if not kept else kept[0] if len(kept) == 1 else And(tuple(kept))
+        return [node for node in nodes if node != Constant(True)]
 
     def _parquet(self, relation: FilteredRelation) -> DataFrame | None:
         """Spark's own relation of a folder, by the files that the conditions leave."""
@@ -178,7 +175,9 @@ class _Rewriting:
         except SkipstoneError:
             return None
         with table:
-            node = self._predicate(relation, table)
+            nodes = self._nodes(relation, table)
+            # Spark may show times of long ago as others than are stored, and indexed.
+            node = _all_of([each for each in nodes if not may_be_old(table, columns_of(bind(each, table.schema)))])
             if node is None or not set(relation.used) <= set(table.schema.names):
                 return None
             listed = ListedFiles.of(relation.node)
@@ -190,10 +189,14 @@ class _Rewriting:
                     stacklevel=5,
                 )
                 return None
-            safe = without_old_times(bind(node, table.schema))
-            loaded = read_files(self._spark, root, table, table.scan(safe, relation.used), node)
-        read, types = catalyst.types_of(catalyst.analyzed_plan(loaded)), catalyst.types_of(relation.node)
-        return loaded if all(types[name] == kind for name, kind in read.items()) else None
+            plan = table.scan(node, relation.used)
+            return read_files(self._spark, table, plan, Request.of(table, predicate=encode_predicate(node)), None)
+
+
+def _all_of(nodes: list[Node]) -> Node | None:
+    if len(nodes) > 1:
+        return And(tuple(nodes))
+    return nodes[0] if nodes else None
 
 
 # -- files that are not live ------------------------------------------------------------------------------------------

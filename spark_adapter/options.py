@@ -1,27 +1,22 @@
 """The options of a load and of a save: texts, which is all that Spark passes to a data source.
 
-    of a load     path, where (SQL text, or what `predicate` returned), index_path, mode, and one of version, savepoint
-                  and asOf (a time with its zone)
+    of a load     path, where (SQL text, or what `predicate` returned), index_path, mode, version
     of a save     path, partitioning (of a new table: "year,month"), key (a retry commits once), partitionOverwriteMode,
                   readVersion (of an overwrite: the version that the rows come from), row_group_rows, row_group_bytes,
                   file_rows, file_bytes (also as 64m, 1g), index_path
     of both       storage.*, what opens an object store; Spark hides those of secrets where it shows options
     written by    predicate (a pickled predicate, base64), log_position (which state of another format's log is read
-    `scan`        with the version), parallelism, first_rows (JSON), residual (what Spark tests, for `explain`)
+    `scan`        with the version), parallelism, residual (what Spark tests, for `explain`)
 
 Any other option is refused: a `were` that is ignored would return every row.
 
-In SQL a view keeps its options, and ignores those of a read. A table of Spark's catalog keeps its columns and no
-option: PySpark 4.3 passes options to a source of Python when the table is made, and not when it is read. So each read
-repeats them, `SELECT * FROM flights WITH (path = 'lake/flights', where = '...')`, and one without the path is refused.
+In SQL a temporary view keeps its options. A table of Spark's catalog is refused: Spark keeps its columns and no option.
 """
 
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import io
-import json
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -33,6 +28,7 @@ from ..errors import InvalidArgumentError, PredicateError
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
     from ..engine.choices import ScanMode
     from ..engine.storage import StorageOptions
+    from ..engine.table import Table
 
 _PACKAGE = __name__.partition(".")[0]
 _TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals", "operands")} | {
@@ -44,25 +40,12 @@ _ARROW_TYPES = frozenset(
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows")
-_OPTIONS_OF_LOADS = (
-    "path",
-    "where",
-    "index_path",
-    "version",
-    "savepoint",
-    "asOf",
-    "mode",
-    *_WRITTEN_BY_US,
-)
-_LOST = frozenset(
-    {"where", "index_path", "version", "savepoint", "asof", "mode"} | {"log_position", "predicate"}
-)  # by a table of Spark's catalog
+_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual")
+_OPTIONS_OF_LOADS = ("path", "where", "index_path", "version", "mode", *_WRITTEN_BY_US)
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 _OPTIONS_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
 PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no SQL
-_FIELDS = {"asOf": "as_of"}  # of a Request
 _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -75,76 +58,57 @@ def _no_options() -> StorageOptions:
 
 
 @dataclass(frozen=True)
-class FirstRows:
-    """At most `limit` rows, the first ones of an order as `Table.scan` takes it; any, without one."""
-
-    limit: int
-    order_by: tuple[tuple[str, ...], ...] | None = None
-
-    def to_text(self) -> str:
-        """The text of option first_rows."""
-        return json.dumps([self.limit, self.order_by])
-
-    @classmethod
-    def from_text(cls, text: str | None) -> FirstRows | None:
-        """The inverse of `to_text`. Raises InvalidArgumentError for a text that it did not make."""
-        if text is None:
-            return None
-        try:
-            limit, order_by = json.loads(text)
-            return cls(int(limit), None if order_by is None else tuple(map(tuple, order_by)))
-        except (ValueError, TypeError) as error:
-            raise InvalidArgumentError(f"option first_rows is written by scan(), not {text!r}") from error
-
-
-@dataclass(frozen=True)
 class Request:
-    """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there, and one of `version`,
-    `savepoint` and `as_of`."""
+    """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
 
     path: str
     where: str | None = None
     predicate: str | None = None
     index_path: str | None = None
     version: int | None = None
-    savepoint: str | None = None
-    as_of: dt.datetime | None = None
     mode: ScanMode = "snapshot"
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
-    first_rows: FirstRows | None = None
     storage_options: StorageOptions = field(default_factory=_no_options)
+
+    @classmethod
+    def of(cls, table: Table, **more: Any) -> Request:
+        """The request for a version that is open. `more`: other fields."""
+        return cls(
+            path=table.location,
+            index_path=table.handle.index_storage.uri,
+            version=table.version,
+            log_position=table.handle.log_position,
+            storage_options=table.handle.storage_options,
+            **more,
+        )
+
+    def open(self) -> Table:
+        """The table at the version of the request."""
+        from ..engine.open import open_pair
+
+        return open_pair(self.path, self.version, self.log_position, self.index_path, self.storage_options)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Request:
         """The request that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
         values = {name.lower(): value for name, value in options.items()}
-        if "provider" in values:  # CREATE TABLE: Spark keeps the columns, and shows the options once
-            names = {name.removeprefix("option.") for name in values}
-            lost = sorted(name for name in names if name in _LOST or name.startswith(STORAGE_PREFIX))
-            if lost:
-                raise InvalidArgumentError(
-                    f"Spark reads a catalog's table without the options that it was made with, so {lost[0]} would be "
-                    "lost: give it where the table is read, SELECT ... FROM name WITH (path = '...', where = '...'); "
-                    "or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps its options"
-                )
-            values = {name: value for name, value in values.items() if name == "path"}
+        if "provider" in values:  # CREATE TABLE
+            raise InvalidArgumentError(
+                "Spark reads a table of its catalog without the options that it was created with: CREATE TEMPORARY "
+                "VIEW name USING skipstone OPTIONS (path '...') keeps them"
+            )
         unknown = _unknown_options(values, _OPTIONS_OF_LOADS)
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_OPTIONS_OF_LOADS[:7])}, {STORAGE_PREFIX}*"
+                f"{', '.join(_OPTIONS_OF_LOADS[:5])}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
-            raise InvalidArgumentError(
-                'the data source skipstone reads one directory: .load("path/of/the/table"), or, of a table of Spark\'s '
-                "catalog, SELECT ... FROM name WITH (path = 'path/of/the/table')"
-            )
+            raise InvalidArgumentError('the data source skipstone reads one directory: .load("path/of/the/table")')
         if "where" in values and "predicate" in values:
             raise InvalidArgumentError("give option where or option predicate, not both")
-        if len({"version", "savepoint", "asof"} & values.keys()) > 1:
-            raise InvalidArgumentError("give one of the options version, savepoint and asOf")
         where, predicate = values.get("where"), values.get("predicate")
         if where is not None and where.startswith(PREDICATE_PREFIX):
             predicate, where = where.removeprefix(PREDICATE_PREFIX), None
@@ -154,20 +118,16 @@ class Request:
             predicate=predicate,
             index_path=local_path(values["index_path"]) if "index_path" in values else None,
             version=_number("version", values.get("version")),
-            savepoint=values.get("savepoint"),
-            as_of=_moment(values.get("asof")),
             mode=_scan_mode(values.get("mode", "snapshot")),
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),
-            first_rows=FirstRows.from_text(values.get("first_rows")),
             storage_options=_storage_options(values),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
-        values = {name: getattr(self, _FIELDS.get(name, name)) for name in _OPTIONS_OF_LOADS}
-        values["first_rows"] = None if self.first_rows is None else self.first_rows.to_text()
+        values = {name: getattr(self, name) for name in _OPTIONS_OF_LOADS}
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
 
@@ -196,10 +156,7 @@ class WriteRequest:
                 f"{', '.join(_OPTIONS_OF_SAVES)}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
-            raise InvalidArgumentError(
-                'the data source skipstone writes to a directory: .save("path/of/the/table"); to a table of Spark\'s '
-                "catalog it cannot, since Spark does not pass on where that lies"
-            )
+            raise InvalidArgumentError('the data source skipstone writes to a directory: .save("path/of/the/table")')
         return cls(
             path=local_path(values["path"]),
             partitioning=_names(values.get("partitioning")),
@@ -276,18 +233,6 @@ def _scan_mode(text: str) -> ScanMode:
     if text not in ("snapshot", "read_optimized"):
         raise InvalidArgumentError(f"option mode is snapshot or read_optimized, not {text!r}")
     return "read_optimized" if text == "read_optimized" else "snapshot"
-
-
-def _moment(text: str | None) -> dt.datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = dt.datetime.fromisoformat(text.strip())
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidArgumentError(f"option asOf is a time with its zone, as 2026-01-05T00:00:00Z, not {text!r}")
-    return moment
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -1,20 +1,24 @@
-"""`read_parquet`: Spark's own Parquet reader, vectorised and in the JVM, over the files that coarse pruning leaves.
+"""`read_parquet`: Spark's own Parquet reader, vectorised and in the JVM, over the files that pruning leaves.
 
 Spark is given everything that it would otherwise guess: the schema (or `p=001` is the integer 1), where partition
-columns begin (`basePath`), that names are no patterns, and to list so many files itself rather than by a job. Where
-files hold a column under another name, or paths do not say their partition, the values are put beside the rows, or the
-files are refused.
+columns begin (`basePath`), that names are no patterns, that times are as stored, and to list so many files itself
+rather than by a job. Files that Spark would read otherwise than the table has them are refused: `scan` reads these.
+
+Spark's reader compares filters with a file's statistics in the type that the *file* has. Where that is narrower than
+the column's, the literal is cut to it: 3 us to 0 ms, so `t < 3 us` leaves out a file of TIMESTAMP(ms) that is all 0;
+123456789.01 as a DECIMAL(15, 2) wraps round in a file of DECIMAL(5, 2), or ends the query. It also leaves out rows of
+floats that match, by bounds that leave out NaN and by dictionaries that tell -0.0 from 0.0: to Spark NaN is greater
+than any number. Such columns are hidden from the reader; Spark compares the rows that are read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,23 +28,22 @@ from pyspark.sql import functions as F
 from ..engine import hive
 from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Constant, Node, columns_of, parse, unknowns
-from ..engine.predicates.coerce import plain_type
+from ..engine.predicates import Constant, columns_of, parse
+from ..engine.predicates.coerce import is_list, plain_type
 from ..engine.scan.file_reader import check_identity
-from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import name_lookup_problem
 from ..engine.scan.plan import Plan
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..engine.storage.threads import prefetched
-from ..errors import NotReadableError, PredicateError, SchemaError
+from ..errors import NotReadableError, SchemaError
 from .columns import quoted, where_node, without_unknowns
-from .old_calendar import in_utc, int96_columns, loaded_type, shifted_files
+from .old_calendar import stored_times
 from .options import Request, encode_predicate
-from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
-from .relations import PRUNED_OPTION, REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
+from .relations import REQUEST_OPTION
 from .sessions import spark_where
-from .to_columns import has_floats, literal, to_column
+from .spark_versions import READER_WIDENS
+from .to_columns import to_column
 from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -49,9 +52,10 @@ if TYPE_CHECKING:
     from ..engine.state import FileSchema
     from ..engine.table import Table
 
+ColumnPath = tuple[str, ...]
+
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
 _STATS_AT_ONCE = 8
 _TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session says
 _PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
@@ -83,80 +87,55 @@ def read_parquet(
 
     Raises:
         As `scan`. PredicateError: a part of `where` has no exact equivalent in Spark. NotReadableError: files that
-        Spark would not read as the table has them (`scan` reads some), or that changed since they were indexed.
+        Spark would not read as the table has them (`scan` reads these), or that changed since they were indexed.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        node, tested, with_all = where, [], False
+        condition, tested = None, []
         if isinstance(where, str | Column):
             meaning = spark_where(spark, where, table.schema)
-            node, where, with_all = meaning.node, meaning.column, meaning.columns is None
-            tested = [name for name in table.schema.names if name in (meaning.columns or ())]
+            where, condition = meaning.node, meaning.column
+            read = set(table.schema.names) if meaning.columns is None else meaning.columns
+            tested = [name for name in table.schema.names if name in read]
         else:
-            node = where_node(where, table.schema)
-        plan = table.scan(node, columns)
-        wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
-        safe = without_old_times(plan.bound)
-        pruned = plan if safe is plan.bound else table.scan(safe, plan.columns)
-        used = [*tested, *(top_level(table.schema, name) for name in columns_of(plan.bound))]
-        files = _Files(table, pruned, _root(path, table.location), with_all=with_all, used=used)
-        condition = _filter(where, plan)
-        frame = files.frame(spark, **_explained(table, node if pruned is plan else None))
-        if condition is not None:
-            may_lose_floats = condition is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
-            frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=may_lose_floats)
-    if condition is not None:
-        frame = frame.where(condition)
-    return frame.select([quoted(name) for name in plan.columns])
+            where = where_node(where, table.schema)
+        plan = table.scan(where, columns)
+        if condition is None:
+            plan.planning.check_evaluable()
+            condition = condition_of(plan)
+        node = None if where is None else without_unknowns(parse(where))
+        request = Request.of(table, predicate=None if node is None else encode_predicate(node))
+        return read_files(spark, table, plan, request, condition, tested, _root(path, table.location))
 
 
-def read_files(spark: SparkSession, path: str, table: Table, plan: Plan, where: Node) -> DataFrame:
-    """All rows, in the plan's columns, of the files that a plan leaves, by Spark's own reader: no row is tested.
-    `where`: what chose the files, for `explain`.
-
-    Raises NotReadableError for files that Spark would not read as the table has them, or that changed.
-    """
-    files = _Files(table, plan, _root(path, table.location), with_all=False, used=[])
-    frame = files.frame(spark, **_explained(table, where))
-    return frame.select([quoted(name) for name in plan.columns])
+def condition_of(plan: Plan) -> Column | None:
+    """A plan's predicate as a Column; None if it is TRUE for every row. Raises PredicateError for a part that has no
+    exact equivalent in Spark."""
+    return None if plan.bound == Constant(True) else to_column(plan.bound)
 
 
-def _explained(table: Table, where: object) -> dict[str, str]:
-    """The option by which `explain` finds what chose the files of a read."""
-    predicate = None if where is None else encode_predicate(without_unknowns(parse(where)))
-    request = Request(
-        path=table.location,
-        predicate=predicate,
-        index_path=table.handle.index_storage.uri,
-        version=table.version,
-        log_position=table.handle.log_position,
-        storage_options=table.handle.storage_options,
-    )
-    return {PRUNED_OPTION: json.dumps(request.to_options())}
-
-
-def read_by_spark(
-    spark: SparkSession, table: Table, plan: Plan, condition: Column | None, request: Request
-) -> DataFrame | None:
-    """The rows of a scan, in the plan's columns, by Spark's own reader; None where that would read otherwise.
+def read_files(
+    spark: SparkSession,
+    table: Table,
+    plan: Plan,
+    request: Request,
+    condition: Column | None,
+    tested: Iterable[str] = (),
+    root: str | None = None,
+) -> DataFrame:
+    """The rows of the files that a plan leaves, in the plan's columns, by Spark's own reader.
 
     Args:
-        condition: what the rows are tested by; None: the plan's predicate.
         request: the scan, for whoever finds it in a DataFrame's plan.
+        condition: what the rows are tested by; None: they are not tested.
+        tested: columns that the condition reads, besides those of the plan's predicate.
+        root: the table's directory, as Spark opens it; by default as the table's location says.
+
+    Raises NotReadableError and SchemaError for files that Spark would not read as the table has them, or that changed.
     """
-    used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
-    try:
-        files = _Files(table, plan, _root(table.location, table.location), with_all=False, used=used)
-        if files.are_shifted():
-            return None
-        if condition is None and plan.bound != Constant(True):
-            condition = to_column(plan.bound)
-        if not files.is_one_load:
-            return None
-        frame = files.frame(spark, **{REQUEST_OPTION: json.dumps(request.to_options())}, **_TIMES_AS_STORED)
-    except (NotReadableError, SchemaError, PredicateError):
-        return None
+    used = [*tested, *(top_level(table.schema, name) for name in columns_of(plan.bound))]
+    files = _Files(table, plan, root or _root(table.location, table.location), used)
     # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
-    frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=True)
+    frame = hide_from_pushdown(files.frame(spark, request), table.schema, files.schemas())
     return (frame if condition is None else frame.where(condition)).select([quoted(name) for name in plan.columns])
 
 
@@ -168,64 +147,44 @@ def _root(path: str | os.PathLike, location: str) -> str:
     return text.rstrip("/") if is_uri(text) and not text.endswith(".json") else location
 
 
-def _filter(where: object, plan: Plan) -> Column | None:
-    if where is None:
-        return None
-    if not isinstance(where, Column):
-        plan.planning.check_evaluable()
-        return to_column(plan.bound)
-    # Spark's reader loses some rows of floats; where we understand the Column, `to_column` avoids that.
-    if not unknowns(plan.bound) and has_floats(plan.bound):
-        with contextlib.suppress(PredicateError):
-            return to_column(plan.bound)
-    return where
-
-
 class _Files:
-    """The files that Spark is to read.
+    """The files that Spark is to read, and `used` columns besides those of the plan.
 
-    with_all    load all columns: a Column may use any
-    used        columns that a filter uses besides
+    Raises NotReadableError if Spark would read a column of a file otherwise than we, or not find its partition.
+    SchemaError: a column that Spark has no type for, or takes for another.
     """
 
-    def __init__(self, table: Table, plan: Plan, root: str, with_all: bool, used: Sequence[str]):
+    def __init__(self, table: Table, plan: Plan, root: str, used: Sequence[str]):
         plan.planning.check_plain()
-        self._table, self._plan, self._root, self._instant = table, plan.planning, root, plan.planning.instant
-        schema = self._instant.schema
+        self._plan, self._root, self._instant = plan.planning, root, plan.planning.instant
         self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
-        needed = dict.fromkeys([*plan.columns, *used])
-        names = [*needed, *(n for n in schema.names if with_all and n not in needed and self._is_readable(n))]
-        self._wire = wire_schema(schema, names)
-        self._check(names)
-        self._int96 = int96_columns(table, names, self._tasks)
+        names = list(dict.fromkeys([*plan.columns, *used]))
+        self._wire = wire_schema(self._instant.schema, names)
+        self._check_columns(names)
+        self._check_paths()
+        times = stored_times(table, names, self._tasks)
+        self._int96 = frozenset[str]().union(*(stored.int96 for stored in times.values()))
+        nested = {name for name in self._int96 if pa.types.is_nested(self._wire.field(name).type)}
+        wrong = [path for path, stored in times.items() if stored.is_shifted or stored.int96 & nested]
+        if wrong:
+            raise NotReadableError(
+                f"{wrong[0]}: stores times of the old calendar (Spark's mode LEGACY), or INT96 within other values; "
+                "Spark's own reader would show others: use scan(), or leave the column out by columns=",
+                paths=wrong,
+            )
 
     def schemas(self) -> list[FileSchema]:
         """The physical schemas of the files."""
         return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
 
-    def are_shifted(self) -> bool:
-        """Whether Spark's reader would show a date or an instant of the files as another than is stored."""
-        return bool(shifted_files(self._table, self._wire.names, self._tasks))
-
-    # -- whether Spark would read them right --------------------------------------------------------------------------
-
-    def _is_readable(self, name: str) -> bool:
-        with contextlib.suppress(SchemaError, NotReadableError):
-            self._check([name])
-            return True
-        return False
-
-    def _check(self, names: list[str]) -> None:
-        """Raises NotReadableError where Spark would read a column of a file otherwise than we, SchemaError for a column
-        that Spark has no type for, or takes for another."""
-        wire = wire_schema(self._instant.schema, names)
+    def _check_columns(self, names: list[str]) -> None:
         stored = [name for name in names if name not in self._instant.partitioning]
         examples = {task.schema_id: task for task in self._tasks}
         for number, task in examples.items():
             file_schema = self._instant.file_schemas[number]
 
             def can_read(kind: pa.DataType, name: str) -> bool:
-                return not holds_nanoseconds(kind) and is_read_as(plain_type(kind), wire.field(name).type)
+                return not holds_nanoseconds(kind) and is_read_as(plain_type(kind), self._wire.field(name).type)
 
             wrong = name_lookup_problem(file_schema, self._instant, stored, can_read)
             if wrong is not None:
@@ -240,76 +199,50 @@ class _Files:
             if other != name:
                 raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
 
-    # -- how they are read --------------------------------------------------------------------------------------------
-
-    @property
-    def is_one_load(self) -> bool:
-        """Whether Spark reads all of them as one relation."""
-        return len(self._loads()) < 2
-
-    def frame(self, spark: SparkSession, **options: str) -> DataFrame:
-        """A frame of all rows of the files, in at least the columns that are needed. `options`: more of the load's."""
-        if not self._tasks:
-            return self._load(spark, [], self._wire, **options)
+    def _check_paths(self) -> None:
         for task in self._tasks:
-            _check_name(task.path)
+            name = task.path.rpartition("/")[2]
+            if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+                raise NotReadableError(
+                    f"{task.path}: Spark's own reader skips files of such names; use scan()", paths=[task.path]
+                )
+            if self._instant.partitioning and not _has_partition_in_path(task.path, task.partition):
+                raise NotReadableError(
+                    f"{task.path}: the path does not give Spark the partition; use scan()", paths=[task.path]
+                )
+
+    def frame(self, spark: SparkSession, request: Request) -> DataFrame:
+        """A frame of all rows of the files, in at least the columns that are needed."""
         list(prefetched(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
-        frames = []
-        for (values, _), tasks in self._loads().items():
-            frames.append((self._by_path if values is None else self._apart)(spark, tasks, **options))
-        return functools.reduce(lambda one, other: one.unionByName(other), frames)
-
-    def _loads(self) -> dict[tuple, list[FileTask]]:
-        """The files of each relation: those whose paths give Spark their partition, and others, partition by partition;
-        and apart from each other those that store other columns as INT96."""
         partitioning = self._instant.partitioning
-        loads: dict[tuple, list[FileTask]] = {}
-        for task in self._tasks:
-            values = None
-            if not (partitioning and _has_partition_in_path(task.path, task.partition)):
-                values = tuple(task.partition[name] for name in partitioning)
-            loads.setdefault((values, self._int96.get(task.path)), []).append(task)
-        apart = {values: tasks for (values, _), tasks in loads.items() if values is not None}
-        if len(apart) > _PARTITIONS_APART_MAX:
-            raise NotReadableError(
-                f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do "
-                f"not give Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
-                paths=[task.path for (values, _), tasks in loads.items() for task in tasks if values is not None],
-            )
-        return loads
-
-    def _by_path(self, spark: SparkSession, tasks: list[FileTask], **options: str) -> DataFrame:
-        names = [*self._wire.names, *(n for n in self._instant.partitioning if n not in self._wire.names)]
-        return self._load(spark, tasks, wire_schema(self._instant.schema, names), basePath=self._root, **options)
-
-    def _apart(self, spark: SparkSession, tasks: list[FileTask], **options: str) -> DataFrame:
-        """Files of one partition, whose values are added to their rows."""
-        values = {name: value for name, value in tasks[0].partition.items() if name in self._wire.names}
-        stored = pa.schema([field for field in self._wire if field.name not in values])
-        frame = self._load(spark, tasks, stored, recursiveFileLookup="true", **options)
-        for name, value in values.items():
-            frame = frame.withColumn(name, literal(value, self._wire.field(name).type))
-        return frame
-
-    def _load(self, spark: SparkSession, tasks: Sequence[FileTask], wire: pa.Schema, **options: str) -> DataFrame:
-        """All rows of files that store the same columns as INT96."""
-        paths = [self._place(task.path) for task in tasks]
-        int96 = self._int96.get(tasks[0].path, frozenset()) if tasks else frozenset()
-        loaded = pa.schema(
-            [field.with_type(loaded_type(field.type)) if field.name in int96 else field for field in wire]
-        )
-        options |= {TABLE_OPTION: self._instant.table_id, VERSION_OPTION: str(self._instant.version)}
-        reader = spark.read.format("parquet").schema(spark_schema(loaded)).options(**options)
+        names = [*self._wire.names, *(name for name in partitioning if name not in self._wire.names)]
+        wire = wire_schema(self._instant.schema, names)
+        for name in self._int96:  # to Spark an instant
+            wire = wire.set(wire.get_field_index(name), pa.field(name, pa.timestamp("us", "UTC")))
+        options = {
+            REQUEST_OPTION: json.dumps(request.to_options()),
+            "__globPaths__": "false",
+            **({"basePath": self._root} if partitioning else {"recursiveFileLookup": "true"}),
+            **_TIMES_AS_STORED,
+        }
+        paths = [self._place(task.path) for task in self._tasks]
         with _listed_by_the_driver(spark, len(paths)):
-            frame = reader.option("__globPaths__", "false").load(paths)
-        for name in int96:
-            frame = frame.withColumn(name, in_utc(F.col(quoted(name)), wire.field(name).type))
+            frame = spark.read.format("parquet").schema(spark_schema(wire)).options(**options).load(paths)
+        for name in self._int96:
+            frame = frame.withColumn(name, _in_utc(F.col(quoted(name))))
         return frame
 
     def _place(self, path: str) -> str:
         if not is_outside(path):
             return f"{self._root}/{path}"
         return path if is_uri(path) else f"file://{path}"
+
+
+def _in_utc(instant: Column) -> Column:
+    """An instant as a time without a zone, as UTC's clocks show it. A cast would go by the clocks of the session's
+    zone, which show some times twice."""
+    seconds, zero = F.unix_micros(instant).cast("decimal(20, 0)") / 1_000_000, F.lit(0)
+    return F.expr("TIMESTAMP_NTZ '1970-01-01'") + F.make_dt_interval(zero, zero, zero, seconds)
 
 
 @contextlib.contextmanager
@@ -329,13 +262,6 @@ def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
                 spark.conf.unset(_LISTING_THRESHOLD)
             else:
                 spark.conf.set(_LISTING_THRESHOLD, before)
-
-
-def _check_name(path: str) -> None:
-    """Raises NotReadableError for a name that Spark takes for a hidden file's, and skips even where it is listed."""
-    name = path.rpartition("/")[2]
-    if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
-        raise NotReadableError(f"{path}: Spark's own reader skips files of such names; use scan()", paths=[path])
 
 
 def _has_partition_in_path(path: str, partition: Mapping[str, pa.Scalar]) -> bool:
@@ -363,3 +289,79 @@ def _is_plain(text: str, value: pa.Scalar) -> bool:
     if pa.types.is_date32(value.type):
         return _PLAIN_DATE.fullmatch(text) is not None and text == value.as_py().isoformat()
     return False
+
+
+# -- what Spark's reader would skip wrongly ---------------------------------------------------------------------------
+
+
+def hide_from_pushdown(frame: DataFrame, schema: pa.Schema, stored: Iterable[FileSchema]) -> DataFrame:
+    """The same rows, in columns whose comparisons Spark keeps to itself where its reader would err. `stored`: the
+    physical schemas of the files."""
+    for path in sorted(_unsafe_paths(schema, stored)):
+        top, rest = path[0], path[1:]
+        if top not in frame.columns:
+            continue
+        term = F.col(quoted(*path))
+        value = F.greatest(term, term)  # the value itself, and no column to Spark
+        frame = frame.withColumn(top, F.col(quoted(top)).withField(quoted(*rest), value) if rest else value)
+    return frame
+
+
+def _unsafe_paths(schema: pa.Schema, stored: Iterable[FileSchema]) -> set[ColumnPath]:
+    """The columns, and fields of structs, of floats, and those of a type that literals are cut to if some file has
+    another (or may have: `is_declared` marks a schema that no footer confirmed)."""
+    paths: set[ColumnPath] = set()
+    for file in stored:
+        for name in file.schema.names:
+            if schema.get_field_index(name) >= 0:
+                written, declared = (plain_type(each.field(name).type) for each in (file.schema, schema))
+                paths.update(_unsafe_terms(written, declared, (name,), file.is_declared))
+    return paths
+
+
+def _unsafe_terms(
+    stored: pa.DataType, declared: pa.DataType, path: ColumnPath, is_declared: bool
+) -> Iterator[ColumnPath]:
+    if pa.types.is_struct(stored) and pa.types.is_struct(declared):
+        for field in declared:
+            if stored.get_field_index(field.name) >= 0:
+                inner = plain_type(stored.field(field.name).type)
+                yield from _unsafe_terms(inner, plain_type(field.type), (*path, field.name), is_declared)
+    else:
+        is_cut = pa.types.is_decimal(declared) or pa.types.is_timestamp(declared)
+        if pa.types.is_floating(declared) or (is_cut and (is_declared or stored != declared)):
+            yield path
+
+
+def is_read_as(kind: pa.DataType, wire: pa.DataType) -> bool:
+    """Whether Spark's reader reads a stored type as `wire`, with equal values: found by trying each pair. Where it does
+    not, it would fail in the middle of a query."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(wire):
+        shared = [field for field in wire if kind.get_field_index(field.name) >= 0]
+        return bool(shared) and all(is_read_as(plain_type(kind.field(f.name).type), f.type) for f in shared)
+    if pa.types.is_map(kind) and pa.types.is_map(wire):
+        pairs = (kind.key_type, wire.key_type), (kind.item_type, wire.item_type)
+        return all(is_read_as(plain_type(stored), read) for stored, read in pairs)
+    if is_list(kind) and pa.types.is_list(wire):
+        return is_read_as(plain_type(kind.value_type), wire.value_type)
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_float16(kind):
+        return False
+    try:
+        given = wire_schema(pa.schema([pa.field("value", kind)])).field(0).type
+    except SchemaError:
+        return False
+    if given == wire or not READER_WIDENS:
+        return given == wire
+    if pa.types.is_integer(given) and pa.types.is_integer(wire):
+        return wire.bit_width >= given.bit_width
+    if pa.types.is_signed_integer(kind) and pa.types.is_decimal(wire):
+        return wire.precision - wire.scale >= (20 if kind.bit_width == 64 else 10)
+    if pa.types.is_signed_integer(kind) and pa.types.is_float64(wire):
+        return kind.bit_width <= 32
+    if pa.types.is_decimal(given) and pa.types.is_decimal(wire):
+        return wire.scale >= given.scale and wire.precision - wire.scale >= given.precision - given.scale
+    if pa.types.is_date32(given):
+        return pa.types.is_timestamp(wire) and wire.tz is None
+    return pa.types.is_float32(given) and pa.types.is_float64(wire)

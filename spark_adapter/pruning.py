@@ -15,7 +15,7 @@ from ..engine.open import open_table
 from ..engine.predicates import Node, parse
 from ..engine.scan.coarse_snapshot import FILTER_BYTES, Coarse, coarse_of
 from ..engine.state import Instant
-from ..errors import InvalidArgumentError, is_integer
+from ..errors import InvalidArgumentError, PredicateError, is_integer
 from .columns import SparkPredicate, text_tree, where_node
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
             types.
 
     Raises PredicateError for what cannot be read, and, with `coarse`, for a name that is not in the table. Over Spark
-    Connect a text is read by our own parser, and what Spark's may read otherwise prunes nothing.
+    Connect a text is read by our own parser, what Spark's may read otherwise prunes nothing, and Columns are refused.
     """
     if not isinstance(where, str | SparkPredicate) and not type(where).__module__.startswith("pyspark."):
         return parse(where)
@@ -113,13 +113,15 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
 
 
 def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
-    from . import catalyst, connect
+    from . import catalyst
     from .sessions import session_of
 
     if catalyst.is_classic(spark):
         tree = catalyst.parse_expression(spark, where)
+    elif isinstance(where, str):
+        tree = text_tree(where)
     else:
-        tree = text_tree(where) if isinstance(where, str) else connect.tree_of(where)
+        raise PredicateError("over Spark Connect, a Column is the server's alone: pass SQL text")
     return SparkPredicate(tree, session_of(spark), str(where))
 
 

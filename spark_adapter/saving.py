@@ -14,10 +14,10 @@ from ..engine.choices import SaveMode
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError, NotATableError
-from .catalyst import active
-from .jobs import described, run_action
+from . import catalyst
+from .jobs import run_action
 from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX, WriteRequest
-from .relations import find_relations, opaque_part
+from .relations import find_relations
 from .sessions import register
 from .source import SkipstoneSource, writer_of
 from .spark_versions import IS_SPARK_4, write_by_tasks
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _MODES = ("append", "overwrite")
 
 
-@described("save")
 def save(
     frame: DataFrame,
     path: str | os.PathLike,
@@ -59,8 +58,8 @@ def save(
     Raises:
         CommitConflictError: what is overwritten (with `partitionOverwriteMode="dynamic"`: the partitions that get rows;
         else every partition) was changed since that version, or meanwhile; the table is as it was. SchemaError: columns
-        that do not fit. InvalidArgumentError: bad options; a DataFrame of Spark Connect whose version is not known
-        here. A failure of a Spark job that is not ours comes as Spark's own error.
+        that do not fit. InvalidArgumentError: bad options; an overwrite over Spark Connect, or before
+        PySpark 4, without `read_version`. A failure of a Spark job that is not ours comes as Spark's own error.
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')
@@ -68,7 +67,7 @@ def save(
     spark = frame.sparkSession
     if IS_SPARK_4:
         register(spark)
-    with active(spark):
+    with catalyst.active(spark):
         if mode == "overwrite" and read_version is None:
             read_version = _read_version(frame, path, index_path, storage_options)
         texts = {name: str(value) for name, value in options.items()}
@@ -81,7 +80,7 @@ def save(
             texts[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
 
         def act() -> None:
-            with active(spark):  # in the thread of the action, too
+            with catalyst.active(spark):  # in the thread of the action, too
                 if IS_SPARK_4:
                     frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
                 else:
@@ -98,11 +97,11 @@ def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, st
             table_id = table.handle.instant.table_id
     except NotATableError:
         return None  # the save will make it
-    versions = [each.version() for each in find_relations(frame) if each.table_id() == table_id]
-    unseen = opaque_part(frame)
-    if unseen is not None:
+    is_classic = catalyst.is_classic(frame.sparkSession)
+    if not is_classic or (not IS_SPARK_4 and catalyst.reads_by_map_in_arrow(frame)):
         raise InvalidArgumentError(
-            f"the version that {unseen} reads is not known here: pass the version of this table that the rows were "
-            "read from as read_version=, or its latest version if they were not read from it"
+            "which version this DataFrame reads is not known here (over Spark Connect, and before PySpark 4): pass the "
+            "version of this table that the rows were read from as read_version=, or its latest version if they were "
+            "not read from it"
         )
-    return min(versions, default=None)
+    return min((each.version() for each in find_relations(frame) if each.table_id() == table_id), default=None)

@@ -5,22 +5,24 @@ Spark reads the rows through the data source "skipstone", or, if much is left, b
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import Column
 
 from ..engine.open import open_table
-from ..engine.parquet.leaves import top_level
-from ..engine.predicates import parse, unknowns
-from ..errors import InvalidArgumentError
+from ..engine.parquet.leaves import leaf_array, top_level
+from ..engine.predicates import And, col, parse, unknowns
+from ..errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
 from . import catalyst
 from .columns import quoted, where_node, where_of, without_unknowns
-from .options import FirstRows, Request, encode_predicate
+from .options import Request, encode_predicate
 from .relations import check_frame, single_relation
 from .sessions import read_where, register, spark_where
 from .shares import can_check_files, is_bulk_read
@@ -29,26 +31,16 @@ from .spark_versions import IS_SPARK_4, check_spark, default_parallelism
 from .wire_types import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from ..engine.choices import ScanMode
     from ..engine.scan.request import OrderBy, SortKey
+    from ..engine.table import Table
 
 _RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
-_FIRST_ROWS_MAX = 100_000  # that one task takes; more are sorted by Spark
-_scans: weakref.WeakKeyDictionary[DataFrame, _Scan] = weakref.WeakKeyDictionary()
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """The arguments of `scan`, if a DataFrame's load does not contain all of them."""
-
-    where: object
-    order_by: OrderBy | None
-    limit: int | None
-    hand_over: bool | None = None
-    request: Request | None = None
+_FIRST_ROWS_MAX = 100_000  # of which the last key is looked up first
+# How each result of `scan` is loaded again.
+_scans: weakref.WeakKeyDictionary[DataFrame, Callable[[], DataFrame]] = weakref.WeakKeyDictionary()
 
 
 def scan(
@@ -83,9 +75,9 @@ def scan(
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
         order_by: what the rows are sorted by, as `Table.scan` takes it: "ts", ("ts", "desc"), or a list of these;
             nulls last where nothing is said.
-        limit: at most so many rows: the first ones of `order_by`, else any. Up to 100,000 are taken by one task, which
-            passes over files and row groups that cannot hold one of them. More, all of them, and the first of a `where`
-            that Spark tests, Spark sorts.
+        limit: at most so many rows: the first ones of `order_by`, else any. Spark sorts them. For up to 100,000, unless
+            Spark tests `where`, the sort key of the last one is looked up now, and files and row groups that cannot
+            contain one of them are skipped.
         hand_over: whether Spark's own reader reads the files that are left, wherever it reads the same rows. By default
             where they are local, 128 MB or more in at most 10,000 files, and no index has named rows or row groups. It
             compares the files with the index now; else executors do, when they read.
@@ -100,7 +92,8 @@ def scan(
         or (where it is no Column) cannot be tested on rows. SchemaError: `columns` or `order_by` names no column, or
         one is of a type that Spark does not have. InvalidArgumentError: an order, a limit or a mode that is none.
     """
-    given = _Scan(where, order_by, limit, hand_over)
+    options = {"order_by": order_by, "limit": limit, "hand_over": hand_over, "mode": mode, "index_path": index_path}
+    again = partial(scan, spark, path, where, storage_options=storage_options, **options)  # type: ignore[arg-type]
     if IS_SPARK_4:
         register(spark)  # also if Spark's own reader reads the rows: a plain save may follow
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
@@ -117,42 +110,40 @@ def scan(
         plan = table.scan(where, columns, limit=limit, order_by=order_by, mode=mode)
         plan.planning.check_evaluable()
         names, keys = list(plan.columns), plan.planning.order_by
-        first = None
-        if limit is not None and limit <= _FIRST_ROWS_MAX and not is_tested:
-            first, residual = FirstRows(limit, _as_given(keys)), None
-        needed = [] if first else [top_level(table.schema, key.column) for key in keys]
+        if keys and limit is not None and 0 < limit <= _FIRST_ROWS_MAX and not is_tested:
+            where = _bounded(table, where, order_by, limit, mode)
+            plan = table.scan(where, columns, mode=mode)
+        needed = [top_level(table.schema, key.column) for key in keys]
         if residual is not None:
             needed += _tested_columns(names_tested, readable_schema(table.schema).names)
         wire = wire_schema(table.schema, list(dict.fromkeys([*names, *needed])))
-        sorts = [] if first else [_sort(spark, key, table.schema) for key in keys]
-        request = Request(
-            path=table.location,
+        sorts = [_sort(spark, key, table.schema) for key in keys]
+        request = Request.of(
+            table,
             # a tree, never text: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
             residual=str(residual)[:_RESIDUAL_CHARACTERS] if is_tested else None,
-            first_rows=first,
-            index_path=None if index_path is None else table.handle.index_storage.uri,
-            version=table.version,
             mode=mode,
-            log_position=table.handle.log_position,
             parallelism=default_parallelism(spark),
-            storage_options=table.handle.storage_options,
         )
         result = None
-        if first is None and hand_over is not False and (hand_over or is_bulk_read(plan.planning)):
-            from .parquet_reader import read_by_spark
+        if hand_over is not False and (hand_over or is_bulk_read(plan.planning)):
+            from .parquet_reader import condition_of, read_files
 
-            result = read_by_spark(spark, table, table.scan(where, wire.names, mode=mode), condition, request)
+            with contextlib.suppress(NotReadableError, SchemaError, PredicateError):  # it would read otherwise
+                whole = table.scan(where, wire.names, mode=mode)
+                tested = condition_of(whole) if condition is None else condition
+                result = read_files(spark, table, whole, request, tested)
     if result is None:
         frame = load(spark, request, spark_schema(wire))
         result = frame if residual is None else frame.where(residual)
     if sorts:
         result = result.orderBy(*sorts)
-    if limit is not None and first is None:
+    if limit is not None:
         result = result.limit(limit)
     if wire.names != names:
         result = result.select(*map(quoted, names))
-    _scans[result] = replace(given, request=request)
+    _scans[result] = partial(again, names)
     return result
 
 
@@ -163,10 +154,20 @@ def _tested_columns(names: set[str] | None, readable: Sequence[str]) -> Sequence
     return [name for name in readable if lowered is None or name.lower() in lowered]
 
 
-def _as_given(keys: Sequence[SortKey]) -> tuple[tuple[str, ...], ...] | None:
-    """Sort keys as `Table.scan` takes them."""
-    words = [(key.column, *["desc"] * key.is_max, *["nulls_first"] * key.nulls_first) for key in keys]
-    return tuple(words) or None
+def _bounded(table: Table, where: object, order_by: OrderBy | None, limit: int, mode: ScanMode) -> object:
+    """A predicate of the rows of `where` that may be among the first ones of an order: by the first sort key of the
+    last of them, which is looked up now."""
+    first = partial(table.scan, where, mode=mode, order_by=order_by, limit=limit)
+    key = first().planning.order_by[0]
+    rows = first(columns=[top_level(table.schema, key.column)]).to_table()
+    last = leaf_array(rows, key.column)[-1] if rows.num_rows == limit else pa.scalar(None)
+    if not last.is_valid or (pa.types.is_floating(last.type) and math.isnan(last.as_py())):
+        return where
+    column = col(key.column)
+    among = column >= last if key.is_max else column <= last
+    if key.nulls_first:
+        among = column.is_null() | among
+    return among if where is None else And((parse(where), among))
 
 
 def _sort(spark: SparkSession, key: SortKey, schema: pa.Schema) -> Column:
@@ -187,30 +188,19 @@ def refresh(frame: DataFrame) -> DataFrame:
     joins of Spark's to what this returns. Else as `scan`.
     """
     check_frame(frame, "refresh")
-    given = _scans.get(frame)
-    relation = single_relation(frame) if given is None else None
-    request = given.request if given is not None else None if relation is None else relation.request()
-    if request is None:
+    again = _scans.get(frame)
+    if again is not None:
+        return again()
+    spark = frame.sparkSession
+    relation = single_relation(frame) if catalyst.is_classic(spark) else None
+    if relation is None:
         raise InvalidArgumentError(
             'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
             "filters and joins to the result"
         )
-    if given is None:
-        first = request.first_rows
-        order_by = None if first is None or first.order_by is None else list(first.order_by)
-        given = _Scan(where_of(request), order_by, None if first is None else first.limit)
-    return scan(
-        frame.sparkSession,
-        request.path,
-        given.where,
-        frame.columns,
-        order_by=given.order_by,
-        limit=given.limit,
-        hand_over=given.hand_over,
-        mode=request.mode,
-        index_path=request.index_path,
-        storage_options=request.storage_options,
-    )
+    request = relation.request()
+    places = {"index_path": request.index_path, "storage_options": request.storage_options}
+    return scan(spark, request.path, where_of(request), frame.columns, mode=request.mode, **places)  # type: ignore[arg-type]
 
 
 def view(
@@ -245,8 +235,7 @@ def view(
     if not catalyst.is_classic(spark):
         raise InvalidArgumentError(
             "over Spark Connect a view stays with the version that it was made at: make a DataFrame by scan() for each "
-            "query, or the view again, by scan(...).createOrReplaceTempView(name); or make a table of the catalog, "
-            "CREATE TABLE t USING skipstone OPTIONS (path '...'), and the view AS SELECT * FROM t WITH (path = '...')"
+            "query, or the view again, by scan(...).createOrReplaceTempView(name)"
         )
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         node = read_where(spark, where, table.schema)

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from ..engine.predicates import Node, Unknown
 from ..errors import PredicateError
 from . import catalyst
-from .columns import NESTED_TOO_DEEPLY, from_tree, where_node
+from .columns import NESTED_TOO_DEEPLY, from_tree, text_tree, where_node
 from .source import SkipstoneSource
 from .spark_semantics import Session, Tree
 from .spark_versions import IS_SPARK_4, check_spark
@@ -72,6 +72,8 @@ class SparkWhere:
 def spark_where(spark: SparkSession, where: str | Column, schema: pa.Schema) -> SparkWhere:
     """What a session means by a Column or a text over a table.
 
+    Over Spark Connect, a text is read by our own parser, and a Column prunes nothing.
+
     Raises PredicateError, with Spark's message, if Spark cannot resolve it.
     """
     column = catalyst.as_column(spark, where)
@@ -83,10 +85,10 @@ def spark_where(spark: SparkSession, where: str | Column, schema: pa.Schema) -> 
                 return SparkWhere(Unknown(str(column), "Spark filters by more than an expression"), column, None)
             tree: Tree = analyzed.tree
             names: set[str] | None = analyzed.columns
+        elif isinstance(where, str):
+            tree, names = text_tree(where), None
         else:
-            from .connect import columns_of, tree_of
-
-            tree, names = tree_of(column), columns_of(column)
+            return SparkWhere(Unknown(str(column), "over Spark Connect, a Column is the server's alone"), column, None)
     except RecursionError:
         raise PredicateError(NESTED_TOO_DEEPLY) from None
     return SparkWhere(from_tree(tree, schema, session_of(spark)), column, names)

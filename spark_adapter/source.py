@@ -17,7 +17,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
 from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
@@ -26,7 +26,6 @@ from .spark_versions import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
     read_by_tasks,
@@ -66,54 +65,25 @@ class SkipstoneSource(DataSource):
         return "skipstone"
 
     @property
-    def version(self) -> int:
-        """The version that is read: the one that was asked for, or pinned."""
-        version = self._load_request().version
-        assert version is not None
-        return version
-
-    @property
     def request(self) -> Request:
-        """The load, at that version."""
-        return self._load_request()
+        """The load, at the version that was requested, or pinned."""
+        if self._request is None:
+            raise self._refusal
+        return self._request
 
     def schema(self) -> StructType:
         """The columns of the pinned version. Raises SchemaError for one that Spark has no type for."""
         from .wire_types import spark_schema, wire_schema
 
-        with _open(self._load_request()) as table:
+        with self.request.open() as table:
             return spark_schema(wire_schema(table.schema))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
-        return SkipstoneReader(self._load_request(), schema)
+        return SkipstoneReader(self.request, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> SkipstoneWriter:
         """Opens the table at its latest version, or makes it; raises before any task runs where the save must fail."""
         return writer_of(WriteRequest.from_options(self.options), schema, overwrite)
-
-    def _load_request(self) -> Request:
-        if self._request is None:
-            raise self._refusal
-        return self._request
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _NoStream()
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise _no_stream("commits saves")
-
-
-class _NoStream(DataSourceStreamReader):
-    """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
-
-    def initialOffset(self) -> dict:
-        raise _no_stream("reads versions of a table")
-
-    def latestOffset(self, *arguments: Any) -> dict:  # which PySpark 4.0 and 4.1 ask for first
-        raise _no_stream("reads versions of a table")
-
-    def read(self, partition: InputPartition) -> NoReturn:
-        raise _no_stream("reads versions of a table")
 
 
 class FilePartition(InputPartition):
@@ -122,14 +92,6 @@ class FilePartition(InputPartition):
     def __init__(self, shares: bytes | None = None, slices: bytes | None = None):
         super().__init__(None)
         self.shares, self.slices = shares, slices
-
-
-class FirstRowsPartition(InputPartition):
-    """All of a load that takes the first rows of an order: one task plans and reads it."""
-
-    def __init__(self, names: list[str]):
-        super().__init__(None)
-        self.names = names
 
 
 @dataclass(frozen=True)
@@ -167,7 +129,7 @@ class SkipstoneReader(DataSourceReader):
         from .shares import cut_of, packed, packed_slices, share_schema
         from .wire_types import check_spark_schema, wire_schema
 
-        with _open(self._request) as table:
+        with self._request.open() as table:
             where = where_node(where_of(self._request), table.schema)
             plan = table.scan(where, self._schema.names, mode=self._request.mode)
             wire = wire_schema(table.schema, plan.columns)
@@ -176,8 +138,6 @@ class SkipstoneReader(DataSourceReader):
             if not planning.pruned.units.readable.all():  # slices are merged by their files' paths
                 planning = plan.planning
             planning.check_readable(~to_merge(planning))
-            if self._request.first_rows is not None:
-                return [FirstRowsPartition(list(plan.columns))]
             planning.check_evaluable()
             shares = packed(planning, cut_of(planning, parallelism))
             partitions: list[InputPartition] = [FilePartition(data) for data in shares]
@@ -191,12 +151,9 @@ class SkipstoneReader(DataSourceReader):
         from .shares import rows_of_shares, rows_of_slices, unpacked
         from .wire_types import wire_batches
 
-        if isinstance(partition, FirstRowsPartition):
-            yield from self._first_rows(partition.names)
-            return
         assert isinstance(partition, FilePartition) and self._reading is not None
         if partition.slices is not None:
-            with _open(self._request) as table:
+            with self._request.open() as table:
                 for path, rows in rows_of_slices(self._reading.context, partition.slices, table.handle):
                     yield from wire_batches(rows, self._reading.wire, path)
         if partition.shares is None:
@@ -204,22 +161,6 @@ class SkipstoneReader(DataSourceReader):
         shares, deleted = unpacked(partition.shares, self._reading.shares)
         for path, rows in rows_of_shares(replace(self._reading.context, deletes=deleted), shares):
             yield from wire_batches(rows, self._reading.wire, path)
-
-    def _first_rows(self, names: list[str]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from .columns import where_node, where_of
-        from .wire_types import wire_batches, wire_schema
-
-        first = self._request.first_rows
-        assert first is not None
-        with _open(self._request) as table:
-            where = where_node(where_of(self._request), table.schema)
-            order_by = None if first.order_by is None else list(first.order_by)
-            plan = table.scan(where, names, limit=first.limit, order_by=order_by, mode=self._request.mode)
-            wire = wire_schema(table.schema, names)
-            for batch in plan.to_batches():
-                yield from wire_batches(pa.Table.from_batches([batch]), wire, table.location)
 
 
 def load(spark: SparkSession, request: Request, schema: StructType) -> DataFrame:
@@ -235,29 +176,9 @@ def pinned(request: Request) -> Request:
 
     if request.version is not None:
         return request
-    opened = open_table(
-        request.path,
-        as_of=request.as_of,
-        savepoint=request.savepoint,
-        index_path=request.index_path,
-        storage_options=request.storage_options,
-    )
+    opened = open_table(request.path, index_path=request.index_path, storage_options=request.storage_options)
     with opened as table:
-        version, position = table.version, table.handle.log_position
-    return replace(request, version=version, log_position=position, savepoint=None, as_of=None)
-
-
-def _no_stream(what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"the data source skipstone {what}, and is no stream: use spark.read and df.write; of another source's stream, "
-        "writeStream.foreachBatch(lambda rows, number: sks.save(rows, path, key=f'my-stream-{number}'))"
-    )
-
-
-def _open(request: Request) -> Table:
-    from ..engine.open import open_pair
-
-    return open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
+        return replace(request, version=table.version, log_position=table.handle.log_position)
 
 
 # -- saves ------------------------------------------------------------------------------------------------------------

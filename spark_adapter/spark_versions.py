@@ -30,7 +30,6 @@ if TYPE_CHECKING or IS_SPARK_4:
     from pyspark.sql.datasource import DataSource as DataSource
     from pyspark.sql.datasource import DataSourceArrowWriter as DataSourceArrowWriter
     from pyspark.sql.datasource import DataSourceReader as DataSourceReader
-    from pyspark.sql.datasource import DataSourceStreamReader as DataSourceStreamReader
     from pyspark.sql.datasource import InputPartition as InputPartition
     from pyspark.sql.datasource import WriterCommitMessage as WriterCommitMessage
 else:
@@ -46,8 +45,6 @@ else:
     class DataSourceArrowWriter: ...
 
     class DataSourceReader: ...
-
-    class DataSourceStreamReader: ...
 
     class WriterCommitMessage: ...
 

@@ -3,15 +3,12 @@
 A bound predicate holds its literals in its columns' own types, and each is written in Spark's type for that: nothing
 depends on Spark's coercions or on the session's time zone. A part that has no exact equivalent is refused.
 
-Spark pushes comparisons down to its Parquet reader, which skips row groups by statistics and dictionaries. There NaN is
-not greater than any value, and -0.0 is not 0.0, so such rows would be lost. Comparisons of floats that could lose rows
-are made of `column + 0.0`, which is never pushed down.
+Comparisons of floats are those of frames whose floats are hidden from Spark's reader (`parquet_reader`).
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ..engine.predicates import And, ColumnRef, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm, terms_of
+from ..engine.predicates import And, ColumnRef, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm
 from ..errors import PredicateError, SchemaError
 from .columns import quoted
 from .wire_types import spark_schema, wire_schema
@@ -34,22 +31,26 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_SAFE_TO_PUSH = ("=", "in", "<", "<=")  # of floats: neither NaN nor another zero can satisfy them
 
 
 def to_column(bound: Node) -> Column:
     """The Column that is TRUE for the same rows as a bound predicate, in a frame whose columns have the wire types.
     Raises PredicateError naming a part that has no exact equivalent in Spark."""
-    return _column(bound, False)
-
-
-def has_floats(bound: Node) -> bool:
-    """Whether a predicate compares floating point values."""
-    return any(
-        pa.types.is_floating(ref.type)
-        for term in terms_of(bound)
-        for ref in ([term.ref] if isinstance(term, Term) else [term.left, term.right])
-    )
+    if isinstance(bound, Constant):
+        return F.lit(bound.value).cast("boolean")
+    if isinstance(bound, (And, Or)):
+        join = operator.and_ if isinstance(bound, And) else operator.or_
+        return _joined(join, [to_column(child) for child in bound.children])
+    if isinstance(bound, Not):
+        return ~to_column(bound.child)
+    if isinstance(bound, Residual) and bound.engine == "spark":
+        return F.lit(True)
+    if isinstance(bound, Residual):
+        raise PredicateError(f"Spark cannot be told what {bound.engine} tests: {bound.text}; give a Column")
+    if isinstance(bound, TwoColumnTerm):
+        return _of_columns(bound)
+    assert isinstance(bound, Term)
+    return _of_term(bound)
 
 
 def literal(value: pa.Scalar, wire: pa.DataType) -> Column:
@@ -69,24 +70,6 @@ def literal(value: pa.Scalar, wire: pa.DataType) -> Column:
     return F.lit(value.as_py()).cast(kind)
 
 
-def _column(node: Node, is_negated: bool) -> Column:
-    if isinstance(node, Constant):
-        return F.lit(node.value).cast("boolean")
-    if isinstance(node, (And, Or)):
-        join = operator.and_ if isinstance(node, And) else operator.or_
-        return _joined(join, [_column(child, is_negated) for child in node.children])
-    if isinstance(node, Not):
-        return ~_column(node.child, True)
-    if isinstance(node, Residual) and node.engine == "spark":
-        return F.lit(True)
-    if isinstance(node, Residual):
-        raise PredicateError(f"Spark cannot be told what {node.engine} tests: {node.text}; give a Column")
-    if isinstance(node, TwoColumnTerm):
-        return _of_columns(node)
-    assert isinstance(node, Term)
-    return _of_term(node, is_negated)
-
-
 def _joined(join: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
     """As a balanced tree: a chain of thousands would exhaust the stack of Spark's analyzer."""
     if len(parts) < 3:
@@ -95,36 +78,25 @@ def _joined(join: Callable[[Column, Column], Column], parts: Sequence[Column]) -
     return join(_joined(join, parts[:middle]), _joined(join, parts[middle:]))
 
 
-def _of_term(term: Term, is_negated: bool) -> Column:
+def _of_term(term: Term) -> Column:
     column, op = _named(term.ref), term.op
     if op == "is_null":
         return column.isNull()
     if op in ("always", "never"):
         return F.when(column.isNotNull(), F.lit(op == "always"))
     wire = _wire(term, term.ref)
-    if pa.types.is_floating(wire):
-        return _of_floats(term, column, wire, is_negated)
     if op == "like":
         if term.pattern is None or not pa.types.is_string(wire):
             raise _refused(term, "Spark knows LIKE of texts only")
         return column.like(term.pattern.sql())
     values = [literal(_exact(term, value, wire), wire) for value in term.values]
+    if op in ("in", "not in") and pa.types.is_floating(wire):
+        # a long IN becomes a set in Spark, in which -0.0 is not 0.0
+        equal = _joined(operator.or_, [column == value for value in values])
+        return equal if op == "in" else ~equal
     if op == "starts_with":
         return F.startswith(column, values[0])
     return _compared(op, column, values)
-
-
-def _of_floats(term: Term, column: Column, wire: pa.DataType, is_negated: bool) -> Column:
-    numbers = [value.as_py() for value in term.values]
-    is_special = any(math.isnan(number) or number == 0 for number in numbers)
-    if is_negated or is_special or term.op not in _SAFE_TO_PUSH:
-        column = column + literal(pa.scalar(0.0, wire), wire)
-    values = [literal(pa.scalar(number + 0.0, wire), wire) for number in numbers]
-    if term.op not in ("in", "not in"):
-        return _compared(term.op, column, values)
-    # a long IN becomes a set in Spark, in which -0.0 is not 0.0
-    equal = _joined(operator.or_, [column == value for value in values])
-    return equal if term.op == "in" else ~equal
 
 
 def _compared(op: str, column: Column, values: Sequence[Column]) -> Column:

@@ -317,26 +317,9 @@ def to_table_types(rows: pa.Table, names: Sequence[str], table: pa.Schema) -> pa
 
 def _is_wire_type_of(given: pa.DataType, kind: pa.DataType, name: str) -> bool:
     try:
-        return _is_wire(given, wire_type(kind, name))
+        return wire_type(given, name) == wire_type(kind, name)
     except SchemaError:  # no column of that type is read
         return False
-
-
-def _is_wire(given: pa.DataType, wire: pa.DataType) -> bool:
-    """True where rows of a type are those of a wire type: whatever the width of strings and the name of the zone."""
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wire):
-        return given.unit == wire.unit and (given.tz is None) == (wire.tz is None)
-    for is_one in (coerce.is_text, is_binary):
-        if is_one(given) and is_one(wire):
-            return True
-    if is_list(given) and is_list(wire):
-        return _is_wire(given.value_type, wire.value_type)
-    if pa.types.is_map(given) and pa.types.is_map(wire):
-        return _is_wire(given.key_type, wire.key_type) and _is_wire(given.item_type, wire.item_type)
-    if pa.types.is_struct(given) and pa.types.is_struct(wire):
-        same_names = [f.name for f in given] == [f.name for f in wire]
-        return same_names and all(_is_wire(a.type, b.type) for a, b in zip(given, wire, strict=True))
-    return given == wire
 
 
 def _converted(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:

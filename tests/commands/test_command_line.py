@@ -67,7 +67,7 @@ def test_create_index_scan(say, files: Path) -> None:
     assert status == 0
     assert "indexed 3 files in 3 partitions: 120 rows" in out
     status, out, _ = say("index", "add", lake, "k", "--kind", "secondary", "--include", "id", "--include", "x")
-    assert status == 0 and "include id, x" in out
+    assert status == 0 and 'include ["id", "x"]' in out
     assert say("index", "drop", lake, "k", "--kind", "secondary")[0] == 0
     status, out, _ = say("index", "add", lake, "id", "k", "--fpp", "0.001")
     assert status == 0
@@ -138,7 +138,7 @@ def test_statistics_are_added_refreshed_and_dropped(say, files: Path) -> None:
     rows = _json(say, "index", "add", lake, "k", "x", "--kind", "stats", "--maintain", "refresh")
     assert [(r["name"], r["options"]["maintain"]) for r in rows][1:] == [("stats(k, x)", "refresh")]
     status, out, _ = say("index", "list", lake)
-    assert status == 0 and "by index refresh" in out and "shards of" in out
+    assert status == 0 and "maintain refresh" in out and "shard_bytes" in out
     with ss.open(lake) as table, table.transaction() as tx:
         tx.write(_rows(4).append_column("month", pa.array([4] * ROWS_A_FILE, pa.int32())))
     assert [r["files_covered"] for r in _json(say, "index", "list", lake)] == [4, 3]
@@ -263,9 +263,8 @@ def test_scan_table_fits_the_terminal(say, lake: str, monkeypatch: pytest.Monkey
     ]
     _, out, _ = say("scan", lake, "--where", "k < 110", "--columns", "id,k,raw,tags,month")
     lines = out.splitlines()
-    assert lines[0].split() == ["id", "k", "raw", "tags"] and len(lines[2:12]) == 10
-    assert max(map(len, lines[:12])) <= 24
-    assert "".join(lines[12:]).endswith("named with --columns: month")
+    assert lines[0].split() == ["column", "value"] and lines[2].startswith("id")
+    assert max(map(len, lines)) <= 24 and "the first 1 row:" in out
     monkeypatch.delenv("COLUMNS")
     _, out, _ = say("scan", lake, "--where", "k < 110")
     assert out.splitlines()[0].split() == ["id", "k", "x", "raw", "tags", "month"], "a pipe gets every column"

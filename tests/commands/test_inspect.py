@@ -56,13 +56,6 @@ def test_inspect(say, sorted_file: str) -> None:
     assert "3 entries" in out and "metas: about" in out and "sound" in out
 
 
-def test_inspect_keys(say, sorted_file: str) -> None:
-    assert _json(say, "inspect", sorted_file, "--keys", "a/") == [{"key": "a/1", "n": 1}, {"key": "a/2", "n": None}]
-    assert _json(say, "inspect", sorted_file, "--keys", "0x62") == [{"key": "0x622fff", "n": 3}]
-    _, out, _ = say("inspect", sorted_file, "--keys", "", "--limit", "2")
-    assert "a/2" in out and "0x622fff" not in out and "the first 2" in out
-
-
 def test_inspect_verify_finds_damage(say, sorted_file: str) -> None:
     with open(sorted_file, "r+b") as file:
         file.seek(40)

@@ -91,7 +91,7 @@ def test_history(say, lake: Path) -> None:
     with ss.open(lake) as table, table.transaction() as tx:
         tx.write(pa.table({"k": [1], "year": pa.array([2022], pa.int32()), "month": pa.array([1], pa.int32())}))
         lines = say("history", str(lake))[1].splitlines()
-        assert lines[2].split()[0] == "1" and "+12" in lines[2] and len(lines) == 2 + 1
+        assert lines[2].split()[0] == "1" and " 12 " in lines[2] and len(lines) == 2 + 1
         assert [row["state"] for row in _json(say, "history", str(lake))] == ["completed"]
     assert len(say("history", str(lake))[1].splitlines()) == 2 + 2
 

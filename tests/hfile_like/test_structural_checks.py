@@ -273,7 +273,6 @@ def test_values_that_python_cannot_hold_come_as_arrow_has_them():
         writer.write([b"k"], pa.record_batch(columns))
     found = SortedFileReader(target.getvalue()).get(b"k")
     assert found == {name: column[0] for name, column in columns.items()} | {"other": 1}
-    # `skipstone inspect --keys` prints them.
     assert [values(column) for column in columns.values()][1:] == [["5 timestamp[us, tz=No/Where]"], [1]]
     far = pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("us"))
     assert values(far) == ["<value out of range: -4611686018427387904>"]

@@ -19,14 +19,11 @@ from library_versions import needs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
-from skipstone.engine.predicates import And, Node, unknowns
-from skipstone.spark_adapter import connect
+from skipstone.engine.predicates import unknowns
 from skipstone.spark_adapter.columns import from_tree, without_unknowns
-from skipstone.spark_adapter.scanning import _tested_columns
 from skipstone.spark_adapter.sessions import spark_where
 from skipstone.spark_adapter.spark_semantics import Call, Name, Session, Value
 from skipstone.spark_adapter.spark_versions import IS_SPARK_4
-from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,11 +131,6 @@ UNKNOWN = {
     "a choice": lambda: F.when(F.col("k") == 12, True).otherwise(False),
     "a BIGINT beside a double that many of them are": lambda: F.col("k") < 1e18,
 }
-UNKNOWN_OF_CONNECT = {  # without an analyzer
-    "SQL with double quotes": lambda: F.expr('s = "a12%"'),
-    "SQL with an escape": lambda: F.expr(r"s = 'a12\u0025'"),
-    "a text beside a number": lambda: F.col("k") == "12",
-}
 
 
 @needs("pyspark", 4, what="Columns of nodes")
@@ -217,53 +209,3 @@ def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     table = ss.open(lake)
     plan = table.scan(spark_where(spark, column, table.schema).node)
     assert (plan.files().num_rows, plan.count()) == (1, 1)
-
-
-# -- Spark Connect: its columns are built by the client alone, without a server ---------------------------------------
-
-
-def _of_connect(case: str) -> object:
-    """A case's Column, built by the functions of Spark Connect."""
-    connect = pytest.importorskip("pyspark.sql.connect.functions", reason="Spark Connect needs grpcio")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "F", connect)
-        return CASES[case][0]() if case in CASES else (UNKNOWN | UNKNOWN_OF_CONNECT)[case]()
-
-
-def _node_of_connect(column: object, schema: pa.Schema) -> Node:
-    return from_tree(connect.tree_of(column), schema, Session())
-
-
-@needs("pyspark", 4, what="Columns of nodes")
-def test_columns_of_connect_mean_the_same(lake: str, spark: SparkSession) -> None:
-    table = ss.open(lake)
-    for case in CASES:
-        remote = table.scan(_node_of_connect(_of_connect(case), table.schema), ["n"])
-        classic = table.scan(spark_where(spark, CASES[case][0](), table.schema).node, ["n"])
-        assert remote.to_table() == classic.to_table(), case
-        assert remote.files()["path"] == classic.files()["path"], case
-
-
-@needs("pyspark", 4, what="Columns of nodes")
-@pytest.mark.parametrize("case", [*UNKNOWN, *UNKNOWN_OF_CONNECT])
-def test_what_is_not_understood_of_connect_is_unknown(lake: str, case: str) -> None:
-    node = _node_of_connect(_of_connect(case), ss.open(lake).schema)
-    *implied, unknown = node.children if isinstance(node, And) else [node]
-    assert unknowns(node) == [unknown]
-    assert bool(implied) == (case == "a regular expression")  # that a text occurs in the rows
-
-
-@needs("pyspark", 4, what="Columns of nodes")
-def test_what_a_residual_of_connect_needs_to_be_read(lake: str) -> None:
-    C = pytest.importorskip("pyspark.sql.connect.functions", reason="Spark Connect needs grpcio")
-    schema = spark_schema(wire_schema(ss.open(lake).schema))
-
-    def needed(column: object) -> list[str]:
-        return _tested_columns(connect.columns_of(column), schema.names)
-
-    assert needed((C.length("S") > C.col("k") + 1) & C.col("p.q").isNull()) == ["k", "s", "p"]
-    assert needed(C.when(C.col("`day`") < C.lit("2020"), C.col("flag"))) == ["flag", "day"]
-    assert needed(C.col("p").getField("q") % 2 == 0) == ["p"]
-    assert needed(C.expr("length(s) = 3")) == schema.names
-    assert needed(C.rand() < 0.5) == []
-    assert unknowns(_node_of_connect(C.col("a.`b"), ss.open(lake).schema)), "no name at all"

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import semi_join
+from skipstone.spark_adapter import key_lookup
 
 FILES, ROWS = 9, 120
 INDEXED = ("k", "f", "d", ["s", "k"])
@@ -91,7 +91,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """From four keys on they are many."""
-    monkeypatch.setattr(semi_join, "FEW_KEYS", 3)
+    monkeypatch.setattr(key_lookup, "FEW_KEYS", 3)
 
 
 def test_look_ups_are_left_semi_joins(spark, lake: Path, many: None) -> None:

@@ -315,12 +315,16 @@ def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSess
     plain = session.read.parquet(str(tmp_path / "lake"))
     for where in ("d < date '1500-01-13'", "NOT d IN (date '1500-01-10', date '2020-01-01') AND id < 3"):
         expected = _rows(plain.where(where))
-        assert _rows(sks.optimized(plain.where(where))) == expected != []
-        assert _rows(sks.read_parquet(session, tmp_path / "lake", where)) == expected
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the query is left as it is
+            assert _rows(sks.optimized(plain.where(where))) == expected != []
+    with pytest.raises(ss.NotReadableError, match="old calendar"):
+        sks.read_parquet(session, tmp_path / "lake")
     where = "t > timestamp '1500-01-31 12:00:00' AND d < date '2020-01-01'"
-    assert _rows(sks.optimized(plain.where(where).select("id"))) == _rows(plain.where(where).select("id"))
-    made = sks.optimized(plain.where("d > date '1899-01-01' AND d < date '1950-01-01' AND id = 3"))
-    assert made.count() == 0 and len(made.inputFiles()) == 1
+    with pytest.warns(UserWarning, match="old calendar"):
+        made = sks.optimized(plain.where(where).select("id"))
+    assert _rows(made) == _rows(plain.where(where).select("id"))
+    assert len(sks.optimized(plain.where("id = 3").select("id")).inputFiles()) == 1
     # A scan has one meaning, the stored value, whichever reader it could be handed over to.
     for where in (None, "d < date '1500-01-21'", "t < timestamp '1500-01-21 00:00:00'"):
         read, handed = (sks.scan(session, tmp_path / "lake", where, hand_over=each) for each in (False, True))

@@ -56,7 +56,7 @@ def test_a_sync_by_executors_is_that_of_the_table(lakes: tuple[Path, Path]) -> N
     here = ss.open(two).sync(refresh=True)
     steps = set()
     by_spark = sks.sync(None, one, refresh=True, progress=lambda step, done, total: steps.add(step))
-    assert {"folders, parts", "footers, parts"} <= steps, "executors had nothing to do"
+    assert "footers, parts" in steps, "executors had nothing to do"
     assert told(by_spark) == told(here) and len(here.added) > FOLDERS // 2 and here.quarantined
     a, b = ss.open(one), ss.open(two)
     columns = ["path", "partition", "size_bytes", "row_count"]
@@ -96,11 +96,7 @@ def test_a_clean_removes_what_the_table_would(lakes: tuple[Path, Path]) -> None:
     with table.transaction() as tx:
         tx.overwrite()
         tx.write(pa.table({"k": [1], "p": [1]}))
-    steps = set()
-    would = sks.clean(
-        None, lake, **now, delete_data=True, dry_run=True, progress=lambda step, done, total: steps.add(step)
-    )
-    assert "folders, parts" in steps, "executors had nothing to list"
+    would = sks.clean(None, lake, **now, delete_data=True, dry_run=True)
     here = ss.open(lake).clean(**now, delete_data=True, dry_run=True)
     assert would.sort_by("path") == here.sort_by("path")
     removed = sks.clean(None, lake, **now, delete_data=True)

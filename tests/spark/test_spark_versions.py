@@ -96,27 +96,6 @@ def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> 
             sks.refresh(other)
 
 
-@only_in_test_all
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
-def test_a_version_is_named_by_a_savepoint_or_a_time(spark: SparkSession, lake: str) -> None:
-    sks.register(spark)
-    ss.open(lake).savepoint("before")
-    moment = max(ss.open(lake).history().column("time").to_pylist())
-    _add(lake, [10])
-    load = spark.read.format("skipstone")
-    for name, value in (("savepoint", "before"), ("asOf", moment.isoformat()), ("AsOf", f"{moment}")):
-        frame = load.options(**{name: value}).load(lake)
-        assert _ids(frame.where("id > 4")) == _ids(sks.optimized(frame.where("id > 4"))) == [5]
-        assert "no version was named" not in sks.explain(frame)
-        load = spark.read.format("skipstone")
-    for options in ({"asOf": "2026-01-05"}, {"asOf": "then"}, {"savepoint": "before", "version": "1"}):
-        with pytest.raises(Exception, match="asOf"):
-            load.options(**options).load(lake).count()
-        load = spark.read.format("skipstone")
-    with pytest.raises(Exception, match="never"):
-        load.option("savepoint", "never").load(lake).count()
-
-
 # -- what is overwritten ----------------------------------------------------------------------------------------------
 
 

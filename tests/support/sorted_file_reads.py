@@ -125,7 +125,7 @@ class Faces:
         with contextlib.redirect_stdout(told):
             with contextlib.suppress(CommandExit):  # findings
                 inspect(self._path, verify=True, everything=True, as_json=True)
-            inspect(self._path, keys="", limit=5)
+            inspect(self._path)
         return told.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""What executors do for `lookup` (see `semi_join`).
+"""What executors do for `lookup` (see `key_lookup`).
 
     keys -> (file, row) by the secondary index -> dealt out by file -> the rows
     keys -> encoded,  rows of files that the index does not cover -> encoded: a join for Spark
@@ -10,9 +10,8 @@ compared in one form everywhere, the index's own, so it does not matter which fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,6 @@ from ..base.arrays import from_numpy, to_numpy
 from ..base.ordered_keys import OrderedCode
 from ..engine.indexes.probe_results import Positions
 from ..engine.indexes.row_index import reader_of
-from ..engine.open import open_pair
 from ..engine.parquet.leaves import leaf_array, leaf_types
 from ..engine.scan.file_tasks import ReadContext
 from ..engine.scan.keys import KeySet, key_set
@@ -30,10 +28,10 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.request import ScanRequest
 from ..engine.state import IndexState
 from ..engine.state.runs import DamagedRun
-from ..engine.storage import StorageOptions
 from ..engine.table import Table
 from ..errors import CorruptionError
 from .jobs import Batches, parts_in
+from .options import Request
 from .shares import rows_of_shares
 from .wire_types import wire_batches
 
@@ -47,6 +45,7 @@ _BATCH_ROWS = 1 << 16
 class ShippedLookup:
     """A look-up, as executors receive it. Picklable, and small.
 
+    request    the version
     names      the columns of the key; the first columns of the index's key first
     leading    how many of them those are
     index      its number; None without an index
@@ -55,37 +54,13 @@ class ShippedLookup:
     wire       the wire types of the columns, with that one
     """
 
-    location: str
-    version: int
-    log_position: str | None
-    index_location: str
-    storage_options: StorageOptions
+    request: Request
     names: tuple[str, ...]
     leading: int
     index: int | None
-    columns: tuple[str, ...] = ()
-    key: str | None = None
-    wire: pa.Schema = field(default_factory=lambda: pa.schema([]))
-
-    @classmethod
-    def of(
-        cls, table: Table, names: Sequence[str], leading: int, index: IndexState | None, **rows: Any
-    ) -> ShippedLookup:
-        """`rows`: columns, key and wire, if rows are read and not only found."""
-        return cls(
-            location=table.location,
-            version=table.version,
-            log_position=table.handle.log_position,
-            index_location=table.handle.index_storage.uri,
-            storage_options=table.handle.storage_options,
-            names=tuple(names),
-            leading=leading,
-            index=None if index is None else index.id,
-            **rows,
-        )
-
-    def open(self) -> Table:
-        return open_pair(self.location, self.version, self.log_position, self.index_location, self.storage_options)
+    columns: tuple[str, ...]
+    key: str | None
+    wire: pa.Schema
 
     def index_of(self, table: Table) -> IndexState:
         return next(index for index in table.handle.snapshot.instant.indexes if index.id == self.index)
@@ -103,7 +78,7 @@ def find_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     first = next(chunks, None)
     if first is None:
         return
-    with lookup.open() as table:
+    with lookup.request.open() as table:
         reader = reader_of(table.handle.snapshot, lookup.index_of(table))
         for chunk in chain([first], chunks):
             keys = lookup.keys_of(chunk, table.schema, lookup.leading)
@@ -133,7 +108,7 @@ def read_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     if first is None:
         return
     last = None
-    with lookup.open() as table:
+    with lookup.request.open() as table:
         for chunk in chain([first], chunks):
             hits = pa.Table.from_batches(chunk)
             files, rows = (to_numpy(hits.column(name)) for name in HITS.names)

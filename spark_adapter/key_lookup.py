@@ -5,7 +5,7 @@
     other files                read, as far as the range of the keys leaves them, and joined by Spark
 
 The keys never come to the driver: they are joined against the index where Spark sorts them to, each task with a range
-of its own. What runs in executors: `semi_join_tasks`.
+of its own. What runs in executors: `lookup_tasks`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ..engine.indexes.row_index import best_index, leading_names
+from ..base.arrays import to_numpy
+from ..engine.indexes.row_index import best_index, covered_by, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
-from ..engine.predicates import And, Node, col, columns_of, parse
+from ..engine.predicates import And, Constant, Node, col, columns_of, parse
 from ..engine.progress import Progress, progress_function
 from ..engine.rows_by_key.verbs import key_names
 from ..engine.scan.keys import key_set
-from ..engine.scan.lookup import FEW_KEYS
+from ..engine.scan.lookup import FEW_KEYS, span_of
 from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
 from ..errors import SchemaError
 from .columns import quoted
-from .jobs import batches_only, described, frame_of_parts, run_action
-from .key_files import key_range, uncovered_units
+from .jobs import batches_only, frame_of_parts, run_action
+from .lookup_tasks import ShippedLookup, encode_keys, find_rows, read_rows, read_uncovered
+from .options import Request
 from .relations import check_frame
 from .scanning import scan
-from .semi_join_tasks import ShippedLookup, encode_keys, find_rows, read_rows, read_uncovered
 from .sessions import read_where
 from .shares import pack
 from .spark_versions import arrow_schema_of, collected, slots
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 _PARTS_A_CORE = 3
 
 
-@described("lookup")
 def lookup(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -150,30 +150,24 @@ def _joined(
     while key in table.schema.names:
         key += "_"
     read = tuple(dict.fromkeys([*wanted, *tops]))
-    wire = wire_schema(table.schema, read)
-    with_key = wire.append(pa.field(key, pa.binary()))
-    lookup = ShippedLookup.of(table, names, leading, index, columns=read, key=key, wire=with_key)
+    wire = wire_schema(table.schema, read).append(pa.field(key, pa.binary()))
+    number = None if index is None else index.id
+    lookup = ShippedLookup(Request.of(table), tuple(names), leading, number, read, key, wire)
     for i in range(len(names)):
         given = given.where(given[f"k{i}"].isNotNull())
-    # Where the index covers the whole key, its rows are the result; all others are compared with the keys once more.
     uncovered = _uncovered_rows(spark, table, given, lookup, index, condition, progress)
-    base = wanted or (tops[0],)  # a union needs a column
-    results, candidates = [], [] if uncovered is None else [uncovered]
-    if index is not None and leading == len(names):
+    if uncovered is None and index is not None and leading == len(names):  # its rows are the result
+        base = wanted or (tops[0],)
         exact = replace(lookup, key=None, columns=base, wire=wire_schema(table.schema, base))
-        results.append(_rows_by_index(spark, given, exact))
-    elif index is not None:
-        candidates.append(_rows_by_index(spark, given, lookup))
-    if candidates:
-        rows = candidates[0] if len(candidates) == 1 else candidates[0].union(candidates[1])
-        encoded = given.mapInArrow(
-            batches_only(partial(encode_keys, lookup, table.schema)), "key binary"
-        ).withColumnRenamed("key", key)
-        rows = rows.join(encoded, [key], "left_semi")
-        results.append(rows.select(*[rows[quoted(name)] for name in base]))
-    if not results:  # no file may hold a key
-        return spark.createDataFrame([], spark_schema(wire_schema(table.schema, wanted)))
-    rows = results[0] if len(results) == 1 else results[0].union(results[1])
+        rows = _rows_by_index(spark, given, exact)
+    else:
+        found = [_rows_by_index(spark, given, lookup)] if index is not None else []
+        found += [uncovered] if uncovered is not None else []
+        if not found:  # no file may hold a key
+            return spark.createDataFrame([], spark_schema(wire_schema(table.schema, wanted)))
+        encode = batches_only(partial(encode_keys, lookup, table.schema))
+        encoded = given.mapInArrow(encode, "key binary").withColumnRenamed("key", key)
+        rows = reduce(lambda one, other: one.union(other), found).join(encoded, [key], "left_semi")
     return rows.select(*[rows[quoted(name)] for name in wanted])
 
 
@@ -205,12 +199,12 @@ def _uncovered_rows(
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
     everything = PlannedScan(ScanRequest.of(table.handle, lookup.columns))
-    if index is not None and not uncovered_units(everything, table, index).any():
+    if index is not None and not _uncovered_units(everything, table, index).any():
         return None
-    where = key_range(given, lookup.names, progress)
+    where = _key_range(given, lookup.names, progress)
     where = where if condition is None else And((where, condition))
     plan = PlannedScan(ScanRequest.of(table.handle, lookup.columns), where)
-    units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else uncovered_units(plan, table, index)
+    units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered_units(plan, table, index)
     tasks = plan.readable_tasks(units)
     if not tasks:
         return None
@@ -218,6 +212,28 @@ def _uncovered_rows(
     parts = frame_of_parts(spark, packs)
     read = partial(read_uncovered, lookup, plan.context)
     return parts.mapInArrow(batches_only(read), spark_schema(lookup.wire))
+
+
+def _uncovered_units(plan: PlannedScan, table: Table, index: IndexState) -> np.ndarray:
+    """bool [units]: those of which the index does not contain all rows."""
+    units = plan.pruned.units
+    ids = to_numpy(units.files.column("file_id"))
+    covered = units.is_single_file_slice & covered_by(table.handle.snapshot, index, ids)
+    uncovered = np.zeros(units.count, dtype=bool)
+    uncovered[units.unit_of[~covered]] = True
+    return uncovered
+
+
+def _key_range(keys: DataFrame, names: Sequence[str], progress: Progress | None) -> Node:
+    """The ranges in which keys are, whose columns are k0, k1 and so on. Runs a job."""
+    ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
+    row = run_action(keys.sparkSession, partial(collected, keys.selectExpr(*ends)), "range of keys", progress)
+    columns = [
+        pa.chunked_array([*row.column(f"min{i}").chunks, *row.column(f"max{i}").chunks]) for i in range(len(names))
+    ]
+    if columns[0].null_count:
+        return Constant(False)
+    return span_of(pa.table(columns, names=list(names)))
 
 
 def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
