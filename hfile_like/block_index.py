@@ -267,16 +267,17 @@ def check_zone_map_columns(schema: pa.Schema, names: Sequence[str]) -> list[str]
     exist, or whose type has no bounds."""
     if isinstance(names, str):
         raise SchemaError(f"summaries is a list of column names: give [{names!r}]")
+    columns, wanted = schema.names, set(names)
     for name in names:
-        if name not in schema.names:
-            raise SchemaError(f"there is no value column {name!r} to summarise: there are {schema.names}")
+        if name not in columns:
+            raise SchemaError(f"there is no value column {name!r} to summarise: there are {columns}")
         arrow_type = schema.field(name).type
         if not has_bounds(arrow_type):
             raise SchemaError(
                 f"column {name!r} of type {arrow_type} has no summary: integers (not uint64), dates, times, bools, "
                 "strings and bytes have"
             )
-    return [name for name in schema.names if name in set(names)]
+    return [name for name in columns if name in wanted]
 
 
 def bounds_of(column: pa.Array, deleted: np.ndarray | None) -> BlockBounds:

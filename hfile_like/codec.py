@@ -106,11 +106,6 @@ def aligned(data: memoryview | bytes) -> pa.Buffer:
 Compressor = zstandard.ZstdCompressor
 
 
-def compressor_of(compression: str) -> Compressor | None:
-    """Return the compressor of "zstd", for one thread at a time, or None for "none"."""
-    return None if compression == "none" else zstandard.ZstdCompressor(level=ZSTD_LEVEL)
-
-
 def compress(
     data: bytes | memoryview, compressor: Compressor | None, gain: int = GAIN_SIXTEENTH
 ) -> tuple[int, bytes | memoryview]:

@@ -191,6 +191,8 @@ def _value_columns(
         return [pa.nulls(count, field.type) for field in schema]
     if not isinstance(values, (pa.RecordBatch, pa.Table)):
         raise InvalidArgumentError(f"values must be a RecordBatch or a Table, not {type(values).__name__}")
+    if values.schema.equals(schema) and values.num_rows == count:
+        return values.columns
     if sorted(values.schema.names) != sorted(schema.names):
         raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
     for field in schema:

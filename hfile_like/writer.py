@@ -98,7 +98,7 @@ class SortedFileWriter:
         self._entries_max = min(BLOCK_ENTRIES_MAX, BLOCK_BYTES_MAX // (2 + len(self.schema)))
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
-        self._compressor = codec.compressor_of(compression)
+        self._compressor = None if compression == "none" else codec.Compressor(level=codec.ZSTD_LEVEL)
         self._templates = templates
         self._contents = Contents(self.schema)
         self._blocks: list[BlockInfo] = []

@@ -67,8 +67,9 @@ def declared_files(
         "kind": pc.fill_null(_column(files, "kind", pa.string()), BASE),
         **{n: _chunked(files, n, pa.string()) for n in ("etag", "file_group", "slice_instant", "commit", "merge")},
     }
-    _check_words(columns["kind"], "kind", KINDS)
-    _check_words(columns["merge"], "merge", _MERGES)
+    for name, words in (("kind", KINDS), ("merge", _MERGES)):
+        if name in files.column_names:
+            _check_words(columns[name], name, words)
     rows = [columns.get(f.name, null_column(count, f.type)) for f in FILES_SCHEMA]
     stats, names = _stats(files, schema, partitioning, columns["row_count"], columns["rows_exact"])
     return TaskResult(
