@@ -21,8 +21,8 @@ Start with `reader` and `writer`, then `block`. Each module imports only from th
     writing      writer
     merging      key_sort, merge
 
-`kernels_lookup`, `kernels_sort` and `kernels_template` are compiled code, which `base.lazy` alone imports. Modules that
-only writers need are loaded when they are first used.
+`kernels_lookup` and `kernels_template` are compiled code, which `base.lazy` alone imports. Modules that only writers
+need are loaded when they are first used.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ ENCODING_NUMBERS = 3
 
 ID_BYTES = 8
 BUNDLE_KEYS = 16
+_COMPARED_BYTES = 128  # of two keys at once
 KEY_BYTES_MAX = 1 << 20
 
 FIXED_HEAD = struct.Struct("<II")
@@ -150,33 +151,45 @@ class FixedWidthKeys:
 
 def encode_bundles(keys: pa.BinaryArray) -> bytes:
     """Return encoding 2."""
-    count = len(keys)
     offsets, buffer = offsets_and_data(keys)
-    data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
-    based = (offsets - offsets[0]).tolist()
-    starts, ends = based[:-1], based[1:]
-    block_prefix = _shared_length(data[starts[0] : ends[0]], data[starts[-1] : ends[-1]])
-    prefixes, prefix_lengths, shared_lengths = [], [], []
-    for low in range(0, count, BUNDLE_KEYS):
-        high = min(low + BUNDLE_KEYS, count) - 1
-        first = data[starts[low] : ends[low]]
-        # The last key of a bundle of one would share all of itself: its bytes are its suffix.
-        shared = _shared_length(first, data[starts[high] : ends[high]]) if high > low else block_prefix
-        prefixes.append(first[block_prefix:shared])
-        prefix_lengths.append(shared - block_prefix)
-        shared_lengths.extend([shared] * (high - low + 1))
-    suffixes = [data[start + shared : end] for start, shared, end in zip(starts, shared_lengths, ends, strict=True)]
-    prefix_width, prefix_lengths_bytes = _pack_lengths(prefix_lengths)
-    suffix_width, suffix_lengths_bytes = _pack_lengths([len(suffix) for suffix in suffixes])
-    head = BUNDLES_HEAD.pack(block_prefix, prefix_width, suffix_width, 0) + data[starts[0] : starts[0] + block_prefix]
-    return b"".join((head, prefix_lengths_bytes, suffix_lengths_bytes, *prefixes, *suffixes))
+    data = np.frombuffer(buffer, dtype=np.uint8)[int(offsets[0]) : int(offsets[-1])]
+    ends = (offsets - offsets[0]).astype(np.int64)
+    starts, lengths = ends[:-1], np.diff(ends)
+    firsts = np.arange(0, len(keys), BUNDLE_KEYS)
+    lasts = np.minimum(firsts + BUNDLE_KEYS, len(keys)) - 1
+    (block_prefix,) = _shared_lengths(data, starts, lengths, firsts[:1], lasts[-1:]).tolist()
+    # The last key of a bundle of one would share all of itself: its bytes are its suffix.
+    shared = np.where(lasts > firsts, _shared_lengths(data, starts, lengths, firsts, lasts), block_prefix)
+    of_keys = np.repeat(shared, BUNDLE_KEYS)[: len(keys)]
+    is_suffix = np.arange(len(data)) >= np.repeat(starts + of_keys, lengths)
+    cuts = zip((starts[firsts] + block_prefix).tolist(), (starts[firsts] + shared).tolist(), strict=True)
+    prefixes = [data[low:high].tobytes() for low, high in cuts]
+    prefix_width, prefix_lengths = _pack_lengths(shared - block_prefix)
+    suffix_width, suffix_lengths = _pack_lengths(lengths - of_keys)
+    head = BUNDLES_HEAD.pack(block_prefix, prefix_width, suffix_width, 0) + data[:block_prefix].tobytes()
+    return b"".join((head, prefix_lengths, suffix_lengths, *prefixes, data[is_suffix].tobytes()))
 
 
-def _pack_lengths(lengths: list[int]) -> tuple[int, bytes]:
+def _shared_lengths(
+    data: np.ndarray, starts: np.ndarray, lengths: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> np.ndarray:
+    """int64 [k]: how many leading bytes the keys at places `a` and `b` share."""
+    shorter = np.minimum(lengths[a], lengths[b])
+    places = np.arange(min(int(shorter.max()), _COMPARED_BYTES))
+    one, other = (data[np.minimum(starts[at, None] + places, len(data) - 1)] for at in (a, b))
+    is_same = (one == other) & (places < shorter[:, None])
+    shared = np.logical_and.accumulate(is_same, axis=1).sum(axis=1)
+    for i in np.flatnonzero((shared == _COMPARED_BYTES) & (shorter > _COMPARED_BYTES)).tolist():
+        pair = (data[starts[at[i]] :][: lengths[at[i]]].tobytes() for at in (a, b))
+        shared[i] = _shared_length(*pair)
+    return shared
+
+
+def _pack_lengths(lengths: np.ndarray) -> tuple[int, bytes]:
     """The width of lengths, 1, 2 or 4 bytes, and their bytes."""
-    largest = max(lengths)
+    largest = int(lengths.max())
     width = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
-    return width, np.array(lengths, dtype=_LENGTH_TYPES[width]).tobytes()
+    return width, lengths.astype(_LENGTH_TYPES[width]).tobytes()
 
 
 class BundledKeys:

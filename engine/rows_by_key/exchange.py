@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..handle import Handle
     from ..storage import Counted
 
-_BULK_ROWS = 250_000  # for so many rows, keys are sorted in a third of the time if all are sorted together, afterwards
+_BULK_ROWS = 50_000  # for more rows, keys are sorted in half of the time if all are sorted together, afterwards
 _WAITING_BYTES = 128 << 20  # of rows that wait in one writer
 _OTHERWISE = {
     DELTA: "call DeltaTable.delete(), update() or merge() of deltalake",

@@ -121,13 +121,6 @@ def test_a_read_past_a_section_is_a_crash() -> None:
         assert subprocess.run([sys.executable, "-c", read], cwd=SUPPORT).returncode == ended
 
 
-def test_what_sorts_reads_nothing_past_what_it_was_given() -> None:
-    rounds = "3000" if is_thorough() else "4"
-    program = SUPPORT / "sorted_file_encoder_program.py"
-    done = subprocess.run([sys.executable, str(program), rounds], capture_output=True, text=True, env=os.environ)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 def test_the_small_files_have_every_encoding() -> None:
     """Of keys, of values, and every codec: who adds one adds a file to the catalogue."""
     from skipstone.hfile_like import block_keys, block_values, codec
