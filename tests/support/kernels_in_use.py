@@ -9,7 +9,7 @@ from types import ModuleType
 
 from skipstone.base import lazy
 
-MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("sort", "lookup", "template"))
+MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("lookup", "template"))
 
 
 @contextmanager
