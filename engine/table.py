@@ -759,7 +759,7 @@ class Table:
         """Deletes the rows for which `where` is TRUE. Rows for which it is FALSE or NULL stay.
 
         The files that contain such rows are written again without them, in one commit over the newest version. Every
-        index then covers the new files; of 250,000 rows and more, secondary indexes by a version of their own. Rows
+        index then covers the new files; of 50,000 rows and more, secondary indexes by a version of their own. Rows
         that others append meanwhile stay. The old files stay on storage for older versions; other readers of the
         directory see them until `clean(delete_data=True)`.
 
