@@ -480,7 +480,8 @@ class Table:
             columns: a name, or several: each gets a filter of its own; statistics are kept together; of a secondary
                 index they are the key, in their order: its first columns can be asked for without the others. Of a
                 list column a filter or a secondary index contains the elements; it is the key by itself then.
-                A text that is no column's name is an expression that DuckDB reads: "lower(email)".
+                A text that is no column's name is an expression that DuckDB reads: "lower(email)". Commits keep no
+                statistics of expressions: files that they add wait for `refresh_index`.
             kind: "bloom": which files and row groups may hold a value; "secondary": which rows hold it; "stats": what
                 files and row groups span, from their footers; "ngram": in which blocks of rows a text may occur, for
                 LIKE '%x%', ILIKE, contains, regexp_matches and the like.

@@ -18,7 +18,7 @@ from .elements import element_type
 if TYPE_CHECKING:
     from ..predicates.expressions import Computation, Tree
 
-KINDS = ("bloom", "secondary")
+KINDS = ("bloom", "secondary")  # of elements; an expression may have statistics, too
 _NAME = re.compile(r"[\w.]*")
 
 
@@ -106,14 +106,16 @@ def indexed_name(instant: Instant, name: str) -> str:
 def with_derived(instant: Instant, name: str, kind: str) -> tuple[Instant, str]:
     """(a version in which elements or an expression have an id, the name that an index calls them by). Raises
     SchemaError if they cannot be indexed."""
-    if kind not in KINDS:
-        what = "a list column" if is_list_column(instant, name) else "no column, and an expression"
-        raise SchemaError(f"{name!r} is {what}: the kinds of index for it are {', '.join(KINDS)}")
+    is_list = is_list_column(instant, name)
+    kinds = KINDS if is_list else (*KINDS, "stats")
+    if kind not in kinds:
+        what = "a list column" if is_list else "no column, and an expression"
+        raise SchemaError(f"{name!r} is {what}: the kinds of index for it are {', '.join(kinds)}")
     known = indexed_name(instant, name)
     if known in instant.derived_names.values():
         return instant, known
     number = instant.next["column"]
-    if is_list_column(instant, name):
+    if is_list:
         dtype = instant.schema.field(name).type
         if element_type(dtype) is None:
             raise SchemaError(f"{name!r} is {dtype}, whose elements cannot be indexed")

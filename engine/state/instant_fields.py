@@ -260,8 +260,8 @@ _INDEX_FIELDS = record(
 )
 _SHARD_BYTES = integer(1, INT64_MAX)
 _OPTIONS: dict[str, Field] = {
-    "stats": record({"shard_bytes": _SHARD_BYTES}, optional=("shard_bytes",)),
     # "duckdb": the minor version that computed the values of expressions
+    "stats": record({"shard_bytes": _SHARD_BYTES, "duckdb": text}, optional=("shard_bytes", "duckdb")),
     "bloom": record({"fpp": probability, "duckdb": text}, optional=("duckdb",)),
     "secondary": record(
         {"shard_bytes": _SHARD_BYTES, "types": _texts, "duckdb": text, "include": _included},
@@ -429,7 +429,7 @@ def _are_derived(instant: Instant) -> bool:
         and ids.isdisjoint(leaves)
         and all((one.field in lists) == (one.expression is None) for one in instant.derived)
         and all(leaves >= set(one.columns) for one in expressions)
-        and all(ids.isdisjoint(index.columns) or index.kind != "stats" for index in instant.indexes)
+        and all(elements.isdisjoint(index.columns) or index.kind != "stats" for index in instant.indexes)
         and all(elements.isdisjoint(index.columns) or len(index.columns) == 1 for index in instant.indexes)
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
@@ -107,6 +108,67 @@ def test_an_expression_prunes_what_names_it(tmp_path: Path, kind: str, expressio
         table.create_index(expression, kind=kind)
     table.drop_index(expression, kind=kind)
     assert table.handle.instant.derived == ()
+
+
+STATS_OF = ("date_trunc('hour', ts)", "n + 1", "x * 2", "lower(email)", "n % 5")
+VALUES = {
+    "date_trunc('hour', ts)": "TIMESTAMP '2024-01-01 0{}:00:00'",
+    "n + 1": "{}",
+    "x * 2": "{}::DOUBLE",
+    "lower(email)": "'user{}@mail.org'",
+    "n % 5": "{}",
+}
+FORMS = ("{e} = {v}", "{e} < {v}", "{e} >= {v}", "{e} IN ({v}, {w})", "{e} BETWEEN {v} AND {w}", "NOT ({e} > {v})")
+FORMS = (*FORMS, "{e} IS NULL", "{e} IS NOT NULL", "{e} > {v} OR id = 3", "{e} <> {v} AND {e} < {w}")
+
+
+@settings(max_examples=examples(15))
+@given(data=st.data())
+def test_statistics_of_expressions_exclude_no_row(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chosen = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=30))
+    rows = rows_of(61).take(pa.array(chosen))
+    table = lake(tmp_path_factory.mktemp("lake"), rows, files=data.draw(st.integers(1, 5)))
+    expressions = data.draw(st.lists(st.sampled_from(STATS_OF), min_size=1, max_size=2, unique=True))
+    table.create_index(expressions, kind="stats")
+    more = rows_of(61).take(pa.array(data.draw(st.lists(st.integers(0, 60), max_size=5)), pa.int64()))
+    if more.num_rows:
+        with table.transaction() as tx:
+            tx.write(more)
+    if data.draw(st.booleans()):
+        table.delete("id % 4 = 1")
+        both = pa.concat_tables([rows, more])
+        rows, more = both.filter(pc.not_equal(pc.bit_wise_and(both["id"], 3), 1)), more.slice(0, 0)
+    for _ in range(3):
+        e = data.draw(st.sampled_from(expressions))
+        v, w = (VALUES[e].format(data.draw(st.integers(0, 9))) for _ in range(2))
+        where = data.draw(st.sampled_from(FORMS)).format(e=e, v=v, w=w)
+        assert found(table, where) == expected(pa.concat_tables([rows, more]), where), where
+        maintained = data.draw(st.sampled_from([table.optimize, lambda: table.sync(refresh=True), lambda: None]))
+        maintained()
+
+
+def test_statistics_of_an_expression_prune_files(tmp_path: Path) -> None:
+    rows = rows_of()
+    table = lake(tmp_path, rows)
+    table.create_index(["n % 100", "lower(email)"], kind="stats")
+    for where in ("n % 100 = 35", "lower(email) = 'user12@mail.org'", "n % 100 > 37 AND id >= 0"):
+        assert found(table, where) == expected(rows, where)
+        assert table.scan(where).files().num_rows <= 2, where
+    assert table.scan("n % 99 = 35").files().num_rows > 1
+    with table.transaction() as tx:
+        tx.write(rows_of(20, 1000))
+    assert table.scan("n % 100 = 35").files().num_rows == 2  # commits have no statistics of expressions
+    table.refresh_index("n % 100", kind="stats")
+    assert table.scan("n % 100 = 35").files().num_rows == 1
+    version = table.version
+    table.optimize()
+    assert found(table, "n % 100 = 35") == [35]
+    table.drop_index("lower(email)", kind="stats")
+    assert table.version > version and len(table.handle.instant.derived) == 1
+    with pytest.raises(ss.SchemaError, match="bloom, secondary"):
+        lake(tmp_path / "lists", pa.table({"id": [1], "tags": [[1]]})).create_index("tags", kind="stats")
 
 
 def test_ranges_and_prefixes_by_a_secondary_index(tmp_path: Path) -> None:

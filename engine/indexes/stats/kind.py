@@ -35,6 +35,7 @@ from ...state import IndexState, Instant, Run
 from ...state.runs import DAMAGE, DamagedRun, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
+from ..derived import has_expression
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import AnyTerm, ColumnEvidence, ProbeResult, term_sets
 from . import format as stats
@@ -61,16 +62,20 @@ class StatsKind(IndexKind):
 
         checked_options(self.name, options, ["shard_bytes"])
         stored = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
-        ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
-        return [IndexState(0, self.name, tuple(sorted(ids)), stored, maintain)]
+        ids = sorted(number for number, _ in column_ids(instant, columns, lambda _: True))
+        computed = [number for number in ids if number not in instant.columns.values()]
+        plain = tuple(number for number in ids if number not in computed)
+        states = [IndexState(0, self.name, plain, stored, maintain)] if plain else []
+        # Commits have statistics of columns alone.
+        return states + [IndexState(0, self.name, (number,), stored, "refresh") for number in computed]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
         return self.join_parts(handle, index, [self.build_part(handle, index, files, job)], job)
 
     def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
-        from .build import read_part
+        from .build import computed_part, read_part
 
-        return read_part(handle, index, files, job)
+        return (computed_part if has_expression(handle.instant, index) else read_part)(handle, index, files, job)
 
     def join_parts(
         self, handle: Handle, index: IndexState, parts: Sequence[StatsPart], job: BuildContext

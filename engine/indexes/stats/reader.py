@@ -34,6 +34,7 @@ from ..columns import (
     evidence_of,
     evidence_of_values,
 )
+from ..derived import derived_type, serves
 from ..kind import ProbedFiles
 from ..probe_results import ColumnEvidence
 from . import format as stats
@@ -264,8 +265,9 @@ def _bounds_of(kind: pa.DataType) -> tuple[str, str]:
 
 
 def stats_index_of(instant: Instant, column: str) -> IndexState | None:
-    """The statistics index of a column."""
-    return instant.index_of("stats", instant.columns.get(column, 0))
+    """The statistics index of a column, or of an expression, if it serves."""
+    index = instant.index_of("stats", instant.ids.get(column, 0))
+    return index if index is not None and serves(instant, index) else None
 
 
 @dataclass
@@ -286,7 +288,10 @@ class StatsColumn:
     @classmethod
     def of(cls, snapshot: Snapshot, name: str, damaged: Sequence[str]) -> StatsColumn | None:
         """None where no index has any."""
-        in_files, index = column_in_files(snapshot.instant, name), stats_index_of(snapshot.instant, name)
+        index, derived = stats_index_of(snapshot.instant, name), snapshot.instant.derived_column(name)
+        in_files = None if index is None else column_in_files(snapshot.instant, name)
+        if derived is not None and (kind := derived_type(snapshot.instant, derived)) is not None:
+            in_files = ColumnInFiles(kind, {}, frozenset())  # its type is that of the expression, in all files
         if in_files is None or index is None:
             return None
         readable = [run for run in index.runs if run.path not in damaged]
@@ -297,7 +302,7 @@ class StatsColumn:
     def stats(self) -> ColumnStatsReader:
         """Raises DamagedRun."""
         instant = self.snapshot.instant
-        return ColumnStatsReader(self.snapshot.readers, self.whole, instant.columns[self.name], self.in_files.kinds())
+        return ColumnStatsReader(self.snapshot.readers, self.whole, instant.ids[self.name], self.in_files.kinds())
 
     def of_files(self, files: ProbedFiles, *, with_bounds: bool = True) -> tuple[ColumnEvidence, np.ndarray]:
         """(evidence about the column in each file, bool: the file has an entry that counts). Raises DamagedRun."""

@@ -98,7 +98,7 @@ class AddedStats:
                 first += len(files.ids)
                 continue
             file = to_numpy(rows.column("file")).astype(np.int64)
-            column = _column_ids(files, after, file, to_numpy(rows.column("column")))
+            column = _column_ids(files, after, index, file, to_numpy(rows.column("column")))
             is_used = np.isin(column, columns)
             if not is_used.all():
                 rows, file, column = rows.filter(from_numpy(is_used)), file[is_used], column[is_used]
@@ -169,11 +169,17 @@ def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("value_count"), "value_count", counts)
 
 
-def _column_ids(files: AddedFiles, after: Instant, file: np.ndarray, ordinals: np.ndarray) -> np.ndarray:
+def _column_ids(
+    files: AddedFiles, after: Instant, index: IndexState, file: np.ndarray, ordinals: np.ndarray
+) -> np.ndarray:
     """int64 [n]: the table's id of the column that each row of a result's statistics is of, 0 where the table does not
-    know the leaf in that file. A schema of -1 is of files without one."""
+    know the leaf in that file. A schema of -1 is of files without one. An index of an expression has results of it
+    alone."""
     used, number = np.unique(files.schema_ids, return_inverse=True)
-    maps = [after.columns if schema < 0 else after.file_schemas[schema].columns for schema in used.tolist()]
+    derived = {name: one for one, name in after.derived_names.items() if one in index.columns}
+    maps = [
+        derived or (after.columns if schema < 0 else after.file_schemas[schema].columns) for schema in used.tolist()
+    ]
     lookup = np.array([[of.get(path, 0) for path in files.result.stats_columns] for of in maps], dtype=np.int64)
     return lookup.reshape(len(used), len(files.result.stats_columns))[number[file], ordinals]
 
