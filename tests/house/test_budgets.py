@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5162, 24),
+    "hfile_like": (5_165, 24),
     ".": (1_730, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
     "serve": (1_100, 8),

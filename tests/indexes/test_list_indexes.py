@@ -18,7 +18,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes.elements import elements_of
-from skipstone.engine.indexes.secondary.format import GroupValues, encode_entries, positions_of
+from skipstone.engine.indexes.secondary.format import PLAIN, GroupValues, encode_entries, positions_of
 from skipstone.engine.state import instant_fields
 from skipstone.engine.state.instant import seal_of
 
@@ -295,8 +295,8 @@ def test_many_elements_of_one_row_in_one_entry() -> None:
     lists = [None if rng.random() < 0.1 else rng.integers(0, 5, rng.integers(0, 9)).tolist() for _ in range(300)]
     elements = elements_of(pa.array(lists, pa.list_(pa.int64())))
     keys = pa.array([bytes([value]) for value in elements.values.to_pylist()], pa.binary())
-    entries = encode_entries([GroupValues(5, 2, 1000, keys, row_of=elements.rows)])
-    for key, row, count, more in zip(*(entries.column(i) for i in range(4)), strict=True):
+    entries = encode_entries([GroupValues(5, 2, 1000, keys, row_of=elements.rows).with_places(PLAIN)])
+    for key, row, count, more in zip(entries.keys, *entries.values.columns, strict=True):
         rows = positions_of(np.array([row.as_py()]), np.array([count.as_py()]), pa.array([more.as_py()], pa.binary()))
         plain = [1000 + i for i, each in enumerate(lists) if each and key.as_py()[0] in each]
         assert rows.tolist() == plain
