@@ -131,7 +131,7 @@ def check_ids(table: ss.Table, first: int) -> None:
 
 
 def test_processes_commit_with_removals(tmp_path: Path) -> None:
-    processes, commits = (8, 100) if is_thorough() else (2, 8)
+    processes, commits = (8, 100) if is_thorough() else (2, 5)
     prepare(tmp_path)
     first = ss.open(tmp_path).version
     spawn = multiprocessing.get_context("spawn")

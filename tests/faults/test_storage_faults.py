@@ -123,7 +123,7 @@ def files_of(root: Path) -> set[Path]:
     return {p.relative_to(root) for p in root.rglob("*") if p.is_file() and p.name != "HINT"}
 
 
-@pytest.mark.parametrize("action", tried("create", "clean", "purge"), ids=lambda action: action.name)
+@pytest.mark.parametrize("action", tried("create", "clean"), ids=lambda action: action.name)
 def test_an_error_at_any_call_to_the_storage_is_tried_again_or_told_of(tmp_path: Path, action: Action) -> None:
     trials = Trials(action, tmp_path)
     outcomes = {"succeeded": 0, "reported": 0}

@@ -12,7 +12,7 @@ import pytest
 import skipstone as ss
 from faults import flipped
 from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats
-from stats_lakes import check_answers, file_columns, index_names, index_told, runs_of, stats_lake, stored_files
+from stats_lakes import check_answers, file_columns, index_told, runs_of, stats_lake, stored_files
 
 # -- what is gained, and what it costs --------------------------------------------------------------------------------
 
@@ -60,30 +60,6 @@ def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_pa
 
 
 # -- dropped, made again, seen in other versions ----------------------------------------------------------------------
-
-
-def test_one_column_of_the_first_statistics_is_dropped_and_made_again(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path, columns=None)
-    assert kept_paths(table, "y = 978") == ["2.parquet"]
-    table.drop_index("y", kind="stats")
-    assert index_names(table) == [("stats", ["x", "s"])]
-    assert kept_paths(table, "y = 978") == live_paths(table) and kept_paths(table, "x = 21") == ["2.parquet"]
-    (late,) = commit_rows(table, file_columns(70))
-    make_file(tmp_path, "late.parquet", file_columns(60))
-    table.sync()
-    check_answers(table, tmp_path)
-    table.create_index("y", kind="stats")
-    assert kept_paths(table, "y = 978") == ["2.parquet"] and kept_paths(table, "y = 299") == [late]
-    assert table.scan("y = 978").row_groups().num_rows == 1
-    check_answers(ss.open(tmp_path), tmp_path)
-    for column in ("x", "s", "y"):
-        table.drop_index(column, kind="stats")
-        check_answers(table, tmp_path)
-    assert index_names(table) == [] and kept_paths(table, "x = 5") == sorted(live_paths(table))
-    (last,) = commit_rows(table, file_columns(90))
-    table.create_index(["s", "x"], kind="stats")
-    assert kept_paths(table, "x = 905") == kept_paths(table, "s = '00097'") == [last]
-    check_answers(ss.open(tmp_path), tmp_path)
 
 
 def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> None:

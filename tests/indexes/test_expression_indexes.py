@@ -272,7 +272,7 @@ SOUGHT = st.sampled_from(["1", "1.0", "x", "y", "ä", "true", "null", "", "[1]",
 
 
 @given(documents=st.lists(DOCUMENTS, min_size=4, max_size=24), sought=SOUGHT, kind=st.sampled_from(KINDS))
-@settings(max_examples=examples(10, 200))
+@settings(max_examples=examples(5, 200))
 def test_random_documents_return_what_duckdb_does(
     documents: list, sought: str, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -301,7 +301,7 @@ WHOLE = ["n", "n + 1", "abs({0})", "{0} * 2", "{0} - 7", "{0} % 5", "length(emai
 
 
 @given(data=st.data())
-@settings(max_examples=examples(8, 200))
+@settings(max_examples=examples(5, 200))
 def test_random_expressions_return_what_duckdb_does(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -53,6 +53,7 @@ def _bits_per_value(table: ss.Table, values: int) -> float:
     return 8 * _size_bytes(table) / values
 
 
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize(
     "group_count, rows, bits_max", [(1, 16_000, 22), (2, 16_000, 22), (16, 16_000, 22), (64, 64_000, 24)]
 )
@@ -144,6 +145,7 @@ def test_distinct_values_are_counted_not_rows(tmp_path: Path) -> None:
     assert table.scan(col("k") == 49).count() == 4_000
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("fpp", [None, 0.01])
 def test_one_row_group_of_a_thousand_times_the_keys_does_not_inflate_the_others(
     tmp_path: Path, fpp: float | None
@@ -164,6 +166,7 @@ def test_one_row_group_of_a_thousand_times_the_keys_does_not_inflate_the_others(
         assert sum(step.requests for step in plan.steps if step.name == "row groups") <= 6
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("written", [True, False])
 def test_one_task_of_a_thousand_times_the_keys_does_not_inflate_the_others(tmp_path: Path, written: bool) -> None:
     """Files built one by one, and tasks of one commit: the coarse filters of the small ones stay small."""

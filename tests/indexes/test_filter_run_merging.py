@@ -104,7 +104,7 @@ def _policy(commit_bytes: int, small_bytes: int) -> MergePolicy:
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(3, 400))
+@settings(max_examples=examples(2, 400))
 @given(data=st.data())
 def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     storage = Counted(LocalStorage(tmp_path_factory.mktemp("runs")))

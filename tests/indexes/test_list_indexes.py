@@ -140,7 +140,7 @@ FORMS = (
 
 
 @given(data=st.data())
-@settings(max_examples=examples(12, 200))
+@settings(max_examples=examples(5, 200))
 def test_random_lists_return_what_duckdb_does(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     kind = data.draw(st.sampled_from(list(VALUES)))
     values, text = VALUES[kind]

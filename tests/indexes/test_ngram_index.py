@@ -39,10 +39,6 @@ WORDS = [
 ]
 
 
-def _index(table: ss.Table):
-    return next(index for index in table.handle.instant.indexes if index.kind == "ngram")
-
-
 def _rows(count: int, seed: int, first: int = 0) -> pa.Table:
     random = np.random.default_rng(seed)
 
@@ -238,36 +234,6 @@ def test_invalid_utf8_and_large_values(tmp_path: Path) -> None:
     assert table.scan("contains(s, 'nowhere at all')").files().num_rows == 0
     assert table.scan("contains(s, 'the very end')", columns=["n"]).files().num_rows == 1
     assert table.scan(" s ILIKE '%BAD%'").files().num_rows == 1
-
-
-def test_a_damaged_run_excludes_nothing(tmp_path: Path) -> None:
-    rows = _rows(100, 0)
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    pq.write_table(rows, lake / "0.parquet")
-    table = ss.create(lake)
-    table.create_index("s", kind="ngram")
-    (run,) = _index(table).runs
-    path = lake / ".skipstone" / run.path
-    data = bytearray(path.read_bytes())
-    for place in (len(data) // 3, len(data) // 2, len(data) - 40):
-        damaged = bytearray(data)
-        damaged[place] ^= 0x40
-        path.write_bytes(damaged)
-        with ss.open(lake) as fresh, pytest.warns(UserWarning) if place > len(data) - 100 else _any():
-            for where in few_of(WHERES, 4):
-                assert _found(fresh, where) == _expected(rows, where), where
-    path.write_bytes(data)
-    path.unlink()
-    with ss.open(lake) as fresh:
-        for where in few_of(WHERES, 4):
-            assert _found(fresh, where) == _expected(rows, where), where
-        assert any(finding.path == run.path for finding in fresh.verify())
-
-
-class _any:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 @pytest.mark.parametrize(

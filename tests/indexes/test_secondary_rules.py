@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import pickle
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,22 +101,6 @@ def test_rule_40_a_file_that_was_merely_added_is_a_hole(tmp_path: Path) -> None:
     table.refresh_index("k", kind="secondary")
     assert not _index(table).coverage.holes and len(_places(table, pa.array([5]))) == 2
     assert table.scan(col("k") == 5).count() == 2
-
-
-def test_tasks_elsewhere_carry_their_keys(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
-    table.create_index(["s", "k"], kind="secondary")
-    with table.transaction() as tx:
-        spec = pickle.loads(pickle.dumps(tx.task_spec()))
-        for _ in range(3):
-            with ss.TaskWriter(spec) as task:
-                rows = {"k": list(range(10)), "s": [f"t{i % 2}" for i in range(10)], "p": [i % 3 for i in range(10)]}
-                task.write(pa.table(rows, schema=SCHEMA))
-            tx.add_task(pickle.loads(pickle.dumps(task.result)))
-    assert _index(table).coverage.is_whole(table.version)
-    assert len(_places(table, pa.array(["t1"]), pa.array([3]))) == 3
-    assert table.scan((col("s") == "t1") & (col("k") == 3)).to_table().num_rows == 3
-    assert not list((tmp_path / ".skipstone" / "tasks").rglob("*keys*"))  # the commit took them over
 
 
 def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) -> None:

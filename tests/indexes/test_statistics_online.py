@@ -29,6 +29,7 @@ def _between(root: Path, what: str) -> tuple[Callable, list[str]]:
     return progress, done
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("meanwhile", ["commit", "removal", "commit and removal"])
 def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path: Path, meanwhile: str) -> None:
     table = stats_lake(tmp_path)
@@ -52,26 +53,6 @@ def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path:
         assert (
             index_told(fresh, "y")["files_covered"] == index_told(fresh, "y")["files_total"] == len(live_paths(fresh))
         )
-
-
-def test_a_handle_of_an_older_version_builds_what_it_sees(tmp_path: Path) -> None:
-    old = stats_lake(tmp_path)
-    other = ss.open(tmp_path)
-    (late,) = commit_rows(other, file_columns(70))
-    with other.transaction() as tx:
-        tx.remove(["3.parquet"])
-    old.create_index("y", kind="stats")
-    assert old.version == 4 and kept_paths(old, "y = 5000") == [late]
-    check_answers(old, tmp_path)
-    (unseen,) = commit_rows(other, file_columns(80))  # by a handle that has not seen the index
-    for fresh in (other, ss.open(tmp_path)):
-        check_answers(fresh, tmp_path)
-        assert kept_paths(fresh, "y = 299") == sorted([late, unseen])
-        assert kept_paths(fresh, "x = 701 OR y = 997") == sorted(["0.parquet", late, unseen])
-        assert kept_paths(fresh, "y = 299 AND x < 800") == [late]
-    other.refresh_index("y", kind="stats")
-    check_answers(other, tmp_path)
-    assert kept_paths(other, "y = 5000") == [] and kept_paths(other, "y = 199") == [unseen]
 
 
 @pytest.mark.some_cases(3)

@@ -125,11 +125,11 @@ def test_files_that_are_kept_with_their_slice(tmp_path: Path) -> None:
 
 
 def test_a_long_predicate_is_shown_by_its_beginning(table: ss.Table) -> None:
-    listed = table.scan(col("x").is_in(list(range(100_000)))).explain()
-    assert '"x" IN (0.0e0, 1.0e0' in listed and "19.0e0, ... 99,980 more)" in listed
-    terms = table.scan(" AND ".join(f"x != {i} AND (x < {i} OR x > {i})" for i in range(500))).explain()
+    listed = table.scan(col("x").is_in(list(range(20_000)))).explain()
+    assert '"x" IN (0.0e0, 1.0e0' in listed and "19.0e0, ... 19,980 more)" in listed
+    terms = table.scan(" AND ".join(f"x != {i} AND (x < {i} OR x > {i})" for i in range(150))).explain()
     assert '("x" < 0.0e0 OR "x" > 0.0e0)' in terms and " more" in terms
-    assert len(listed) < 5_000 and len(terms) < 100_000
+    assert len(listed) < 5_000 and len(terms) < 30_000
 
 
 def test_every_kept_file_has_a_row_a_part_and_one_part_at_least_that_keeps_it(table: ss.Table) -> None:

@@ -328,6 +328,7 @@ else:
 """
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("when", ["thread", "exit"])
 def test_what_is_done_after_the_main_thread_ended(tmp_path: Path, when: str) -> None:
     """No pool takes work any more then: threads that outlive it, and handlers of its exit, work without."""

@@ -84,7 +84,7 @@ def test_threads_share_a_budget_that_holds_little(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         start.wait(60)
-        for _ in range(examples(2, 5)):
+        for _ in range(examples(1, 5)):
             with ss.open(lakes[number % 2].location, cache="coarse" if number < 4 else None) as own:
                 _check(own, number % 2)
             _check(lakes[number % 2], number % 2)

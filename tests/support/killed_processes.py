@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -347,8 +348,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skipstone-kills-")))
         options, bucket = {}, ""
-        if "delta" in kinds:
-            import deltalake  # noqa: F401  # once, not in each process
+        for library in ("duckdb", "pyarrow.dataset", *(["deltalake"] if "delta" in kinds else [])):
+            importlib.import_module(library)  # once, not in each process
         if "s3" in kinds:
             import seaweed_server
 

@@ -106,23 +106,6 @@ def test_a_task_is_used_within_its_block(table: ss.Table) -> None:
 # -- retries, twins, the dead ------------------------------------------------------------------------------------------
 
 
-def test_of_tasks_that_ran_twice_one_counts_and_clean_removes_the_other(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    first, twin = run_task(work, [1], [5]), run_task(work, [1], [5])
-    with work.resume() as tx:
-        tx.add_task(first)
-    table.refresh()
-    assert rows_of(table.location) == {(1, 5): 1}
-    assert table.sync() == tx.committed.version and rows_of(table.location) == {(1, 5): 1}
-    orphan = set(twin[0].written)
-    assert orphan < data_files(table)
-    assert table.clean(min_age=dt.timedelta(hours=1), delete_data=True).num_rows == 0
-    removed = table.clean(min_age=NOW, delete_data=True)
-    assert sorted(removed["kind"].to_pylist()) == ["data", "task"]
-    assert data_files(table) == set(first[0].written)
-    assert table.version == tx.committed.version and table.verify(deep=True) == []
-
-
 def test_what_a_killed_task_left_half_written_is_cleaned(table: ss.Table) -> None:
     child = os.fork()
     work = table.distributed_transaction()
@@ -253,20 +236,6 @@ def test_others_are_refused_as_for_any_transaction(tmp_path: Path, table: ss.Tab
 
 
 # -- overwriting ------------------------------------------------------------------------------------------------------
-
-
-def test_overwrite_takes_what_was_live_and_leaves_what_came_since(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(pa.table({"p": [1, 2], "a": [1, 2]}))
-    work = table.distributed_transaction()
-    with ss.open(table.location).transaction() as other:
-        other.write(pa.table({"p": [1], "a": [77]}))
-    results = run_task(work, [1], [9])
-    with work.resume() as tx:
-        tx.add_task(results)
-        tx.overwrite()
-    assert rows_of(table.location) == {(1, 9): 1, (1, 77): 1}
-    assert tx.committed.action == "replace"
 
 
 @pytest.mark.parametrize("partitions", ["all", "written"])
