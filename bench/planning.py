@@ -32,6 +32,7 @@ import skipstone as ss
 from deltalake import DeltaTable
 from skipstone import col
 
+from bench import serve
 from bench.support import planning_data
 from bench.support.data import CACHE
 from bench.support.harness import RESULTS, Answer, Bench, next_of
@@ -40,6 +41,7 @@ from bench.support.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, SEEN_FR
 FILES, ROUNDS = 1_000_000, 9
 IN_VALUES = 1_000
 _KEYS = 50
+_LOOKUPS = 500
 DUCKDB, NUMPY = "DuckDB", "numpy, in memory"
 Ask = Callable[[Any], Any]
 
@@ -63,7 +65,7 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
     _in(bench, lake)
     _tenfold(bench, files, cache)
     bench.run(rounds, apart=True)
-    return bench.report()
+    return bench.report(_wrong_files(files, cache))
 
 
 class Lake:
@@ -260,6 +262,21 @@ def _tenfold(bench: Bench, files: int, cache: Path) -> None:
     tenfold.ours(bench, row, _is_clustered, values)
     bench.case(row, DUCKDB, tenfold.duck(_meets("clustered")), setup=next_of(values))
     bench.case(row, NUMPY, tenfold.numpy(tenfold.point("clustered")), setup=next_of(values), kind="floor")
+
+
+def _wrong_files(files: int, cache: Path) -> list[str]:
+    """How many files a filter keeps for a value that is in none of them."""
+    lines = [
+        "## Files kept wrongly by a Bloom filter (fpp 0.001)",
+        "",
+        "| files of one row group | files kept by a look-up of nothing | at most: files x fpp |",
+        "| ---: | ---: | ---: |",
+    ]
+    for count in (400, min(100_000, files // 10)):
+        with ss.open(serve.lake_of(count, cache) / "lake", on_stale="ignore") as table:
+            kept = sum(table.scan(col("key") == f"nowhere {i}").files().num_rows for i in range(_LOOKUPS))
+        lines.append(f"| {count:,} | {kept / _LOOKUPS:.3g} | {count * 0.001:.3g} |")
+    return [*lines, ""]
 
 
 if __name__ == "__main__":

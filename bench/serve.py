@@ -48,7 +48,7 @@ def main() -> None:
 
 def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
     """The whole benchmark over so many files. Returns the report."""
-    folder = cached_folder(cache / f"serve-{files}-v{_LAYOUT}", lambda folder: _build(folder, files)).folder
+    folder = lake_of(files, cache)
     lake, metadata = folder / "lake", (folder / "metadata.txt").read_text(encoding="utf-8")
     catalog = folder / "catalog.toml"
     catalog.write_text(
@@ -122,6 +122,11 @@ def _serving(catalog: Path) -> Iterator[str]:
 
 
 # -- built once -------------------------------------------------------------------------------------------------------
+
+
+def lake_of(files: int, cache: Path) -> Path:
+    """The folder of so many files, with a filter of `key`: `lake`, and `metadata.txt` of an Iceberg table of them."""
+    return cached_folder(cache / f"serve-{files}-v{_LAYOUT}", lambda folder: _build(folder, files)).folder
 
 
 def _build(folder: Path, files: int) -> None:

@@ -33,7 +33,7 @@ assert ".venv" not in ss.__file__ and "site-packages" in ss.__file__, ss.__file_
 print(ss.__version__)
 """
 
-EXTRAS = "duckdb,polars"
+EXTRAS = "polars"
 PAGES = """
 import os, re, sys, tempfile
 from pathlib import Path
