@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,14 +118,19 @@ def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
 @only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_a_plain_save_after_a_scan_that_was_handed_over(spark: SparkSession, tmp_path: Path) -> None:
-    """Such a scan reads by Spark's own source, and yet the session is to know ours."""
+    """Such a scan reads by Spark's own source, and yet the session knows ours, which a thread without one then has."""
     session = spark.newSession()  # which knows nothing of what others registered
     ss.create(tmp_path / "lake", schema=pa.schema([("k", pa.int64())]))
     session.range(3).withColumnRenamed("id", "k").write.parquet(str(tmp_path / "rows"))
     ss.create(tmp_path / "rows").close()
-    frame = sks.scan(session, tmp_path / "rows", hand_over=True)
-    assert "SkipstoneSource" not in frame._jdf.queryExecution().toString() and frame.count() == 3
-    frame.write.format("skipstone").mode("append").save(str(tmp_path / "lake"))
+
+    def scan_and_save() -> None:
+        frame = sks.scan(session, tmp_path / "rows", hand_over=True)
+        assert "SkipstoneSource" not in frame._jdf.queryExecution().toString() and frame.count() == 3
+        frame.write.format("skipstone").mode("append").save(str(tmp_path / "lake"))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(scan_and_save).result()
     assert ss.open(tmp_path / "lake").scan().count() == 3
 
 
