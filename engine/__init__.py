@@ -25,7 +25,7 @@ Below them, a room imports only from rooms that are before it in this list:
 
 A scan: `Table.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files
 may match; `scan/row_groups.py` asks their task index files which row groups may; `scan/duckdb_reader.py` and
-`scan/rows.py` read them and test rows.
+`scan/file_reader.py` read them and test rows.
 
 A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
 `commit/commit.py` puts the instant if no other commit was first, or plans again.

@@ -33,7 +33,7 @@ from .opening import open_handle
 from .parquet.column_stats import STATS_FIELDS, ColumnStats, to_columns
 from .parquet.footers import Footer, read_footer
 from .progress import Progress, progress_function
-from .scan.stats_reader import StatsReader
+from .scan.prune import StatsReader
 from .state import FileSchema, Instant
 from .state.lsm import RunWriter
 from .state.manifest import BASE, CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS

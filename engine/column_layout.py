@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from . import html
 from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
-from .scan.stats_reader import StatsReader
+from .scan.prune import StatsReader
 from .scan.units import units_of
 from .state.manifest import SNAPSHOT
 from .state.snapshot import Snapshot

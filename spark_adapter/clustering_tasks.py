@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy
 from ..engine.clustering import Placement, RowOrder, sorted_by
+from ..engine.scan.file_reader import read_matches
 from ..engine.scan.file_tasks import ReadContext, RowGroups
-from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec
 from ..engine.tasks.writer import TaskWriter

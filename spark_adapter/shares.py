@@ -23,11 +23,10 @@ import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
-from ..engine.scan.file_reader import verify_unchanged
+from ..engine.scan.file_reader import read_matches, verify_unchanged
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows
 from ..engine.scan.planned_rows import slices_of, to_merge
 from ..engine.scan.row_groups import row_groups_of
-from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, Storage, open_storage
 from ..engine.storage.places import is_uri
 
@@ -217,7 +216,7 @@ def rows_of_slices(context: ReadContext, data: bytes, handle: Handle) -> Iterato
     """The matching rows of some slices, each table with the path of a file of its slice; `handle`: of the version that
     was planned. Raises NotReadableError, naming a file, for a slice that cannot be merged, or whose base is not the one
     that was planned."""
-    from ..engine.scan.merged_rows import matching
+    from ..engine.scan.file_reader import matching
     from ..engine.scan.request import ScanRequest
 
     request = ScanRequest.of(handle)

@@ -12,10 +12,9 @@ import pyarrow as pa
 from ...base.arrays import from_numpy
 from ...errors import CorruptionError, NotReadableError
 from ..parquet.footers import open_parquet
-from ..scan.file_reader import verify_unchanged
+from ..scan.file_reader import count_matches, read_matches, verify_unchanged
 from ..scan.file_tasks import FileTask, ReadContext, RowGroups
 from ..scan.row_groups import row_groups_of
-from ..scan.rows import count_matches, read_matches
 from ..storage import Counted, open_storage
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter

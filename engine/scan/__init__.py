@@ -6,20 +6,18 @@ The plan
     request.py            the arguments of a scan, checked
     plan.py               the public face
     planning.py           the work behind it: each level is computed when it is first needed
-    planned_rows.py       its rows, read from files and slices (merged_rows.py), or counted
+    planned_rows.py       its rows, read from files and merged slices, or counted
     index_answer.py       rows that an index with included columns has, so that no data file is read
     lookup.py, keys.py    many keys at once, by a secondary index
 On the driver
-    prune.py              one loop over the probes of all indexes, for files and slices alike
+    prune.py              one loop over the probes of all indexes, for files and slices alike; damaged runs are ignored
     units.py              the units that are left, their outcomes, their files' names; rows that a log took out
-    stats_reader.py       statistics and columns of one version; damaged runs are ignored
     file_tasks.py         what is sent to a reader: a task a file, and a context
     coarse_snapshot.py    the coarse level of an index, for executors that have files of their own to prune
 Where files are read
     row_groups.py         row groups, by the fine parts of task index files
-    rows.py               the rows of a file that match, by pyarrow
-    file_reader.py        whole row groups
-    duckdb_reader.py      many files at once by DuckDB: duckdb_select.py, duckdb_text.py, duckdb_connection.py
+    file_reader.py        the rows of a file that match, by pyarrow
+    duckdb_reader.py      many files at once by DuckDB: duckdb_select.py (the query's text), duckdb_connection.py
 Answers by bounds
     bounds.py             bounds of a column in one type
     best_first.py         files and row groups by their bounds, until none can be better
@@ -27,7 +25,5 @@ Answers by bounds
 For people and engines
     steps.py, explain.py, reasons.py    what each step did (also for hooks and the scan log), and why a file was kept
     fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
-    duckdb_sql.py         whole queries of DuckDB. duckdb_sql_plan.py reads the conditions of each table from DuckDB's
-                          plan, duckdb_source.py writes the read of what is left
-    arrow_filesystem.py   the files of a plan as a file system for a pyarrow Dataset
+    duckdb_sql.py         whole queries of DuckDB; duckdb_sql_plan.py reads the conditions of each table from its plan
 """

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from ...base import arrays
 from ...base.arrays import binary_array, from_numpy, to_numpy
-from ...errors import NotReadableError
 from .bounds import Bounds, bounds_of
 from .file_tasks import FileTask, ReadContext, RowGroups
-from .row_groups import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
+from .row_groups import FineRows, evidence_in_row_groups, kept_row_groups
 
 if TYPE_CHECKING:
     from .planning import PlannedScan
@@ -56,10 +55,6 @@ class BestPossible:
         by_end = to_numpy(pc.array_sort_indices(self.ends, order=order, null_placement="at_start")).astype(np.int64)
         return by_end[np.argsort(self.ranks[by_end], kind="stable")]
 
-    def is_open(self) -> np.ndarray:
-        """bool [n]: any value is possible."""
-        return (self.ranks == VALUES) & ~to_numpy(self.ends.is_valid())
-
     def better_than(self, rank: int, end: Code | None, *, or_equal: bool = False) -> np.ndarray:
         """bool [n]: a row that is better than one of that rank and value is possible, `or_equal`: or one as good."""
         if rank == VALUES and end is not None:
@@ -93,7 +88,7 @@ class Goal(Protocol):
         """The bounds of units; all rows of the `certain` ones (bool [n]) match, exactly `row_counts` of them."""
 
     def observe_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:
-        """The bounds of row groups; all rows of those at `certain` (int64 positions) match."""
+        """The bounds of row groups; all rows of the `certain` ones (bool [n]) match."""
 
     def read(self, pairs: list[Pair]) -> None:
         """Reads row groups of files."""
@@ -141,34 +136,13 @@ class BestFirstSearch:
         foreign = np.flatnonzero(wanted & ~readable)
         order = np.flatnonzero(readable)
         order = order[possible.take(order).in_order()]
-        self._check_decidable(foreign, order, possible)
         for batch in self._batches(order, lambda rest: goal.may_improve(possible.take(rest))):
             chosen = np.zeros(units.count, dtype=bool)
             chosen[batch] = True
             self.visited |= chosen
             self._look_at(chosen, possible)
         if goal.may_improve(possible.take(foreign)).any():
-            self._raise_unreadable(foreign)
-
-    def _check_decidable(self, foreign: np.ndarray, order: np.ndarray, possible: BestPossible) -> None:
-        """Raises before anything is read if no row that we can read could decide against files that we cannot."""
-        if len(foreign) == 0:
-            return
-        theirs, ours = possible.take(foreign), possible.take(order[:1])
-        is_decidable = len(ours) and not theirs.is_open().any()
-        if is_decidable and not ours.is_open()[0]:
-            is_decidable = not theirs.better_than(int(ours.ranks[0]), ours.ends[0].as_py()).any()
-        if not is_decidable:
-            self._raise_unreadable(foreign)
-
-    def _raise_unreadable(self, foreign: np.ndarray) -> None:
-        units = self._plan.pruned.units
-        paths = units.files.filter(from_numpy(np.isin(units.unit_of, foreign))).column("path").to_pylist()
-        raise NotReadableError(
-            f"{len(paths)} files belong to slices with logs or deletes that only their own format's reader can apply, "
-            f"{paths[0]} among them, and the bounds of {self._column!r} do not rule them out",
-            paths=paths,
-        )
+            self._plan.deletes.refuse(units, wanted & ~readable)
 
     def _look_at(self, chosen: np.ndarray, possible: BestPossible) -> None:
         """Let the goal observe the row groups of some units, and read those that may be better."""
@@ -178,30 +152,24 @@ class BestFirstSearch:
         with_rows = np.array([task.has_rows for task in all_tasks], dtype=bool)  # rollback blocks may be next to a base
         tasks = [task for task in all_tasks if task.has_rows]
         of_files = possible.take(np.flatnonzero(chosen)[pruned.units.unit_of[with_rows]])
-        fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
-        groups = row_groups_of(tasks, self._context, plan.index_storage, fine)
-        evidence = evidence_in_row_groups(self._column, tasks, self._context, fine)
-        bounds = bounds_of(evidence, goal.dtype, len(fine.task))
+        kept = kept_row_groups(tasks, self._context, plan.index_storage)
+        evidence = evidence_in_row_groups(self._column, tasks, self._context, kept.fine)
+        group_count = len(kept.fine.task)
+        bounds = bounds_of(evidence, goal.dtype, group_count)
         may_count = goal.may_count(bounds)
-        starts = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
         parts: list[tuple[int, int | None]] = []  # a task, and the position of a row group among its kept ones or None
         places: list[int] = []  # of each part in `both`
-        certain: list[int] = []
-        for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
-            if of_task.kept is None or not fine.is_listed[i]:
+        for i, own in enumerate(kept.places):
+            if own is None:
                 parts.append((i, None))
-                places.append(len(fine.task) + i)
-                continue
-            own = starts[i] + np.searchsorted(fine.row_group[starts[i] : starts[i + 1]], of_task.kept)
-            for number, place in enumerate(own.tolist()):
-                if may_count[place]:
-                    parts.append((i, number))
-                    places.append(place)
-                    if task.is_exact and (task.all_match or (of_task.all_match or [])[number]):
-                        certain.append(place)
+                places.append(group_count + i)
+            else:
+                counting = np.flatnonzero(may_count[own])
+                parts += [(i, number) for number in counting.tolist()]
+                places += own[counting].tolist()
         self.looked_at += len(parts)
-        bounds_of_groups = RowGroupBounds(self._column, tasks, self._context, fine, bounds)
-        goal.observe_groups(bounds_of_groups, np.array(certain, dtype=np.int64))
+        bounds_of_groups = RowGroupBounds(self._column, tasks, self._context, kept.fine, bounds)
+        goal.observe_groups(bounds_of_groups, kept.certain & may_count)
         of_groups = goal.best_possible(bounds)
         both = BestPossible(
             of_files.is_max,
@@ -213,7 +181,7 @@ class BestFirstSearch:
             by_task: dict[int, list[int | None]] = {}
             for i, number in (parts[place] for place in batch.tolist()):
                 by_task.setdefault(i, []).append(number)
-            goal.read([(tasks[i], _part(groups[i], numbers)) for i, numbers in by_task.items()])
+            goal.read([(tasks[i], _part(kept.groups[i], numbers)) for i, numbers in by_task.items()])
 
     def _batches(self, order: np.ndarray, may_improve: Callable[[np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
         """Positions in order, few at first: these may end the search. If they rule out less than half of the others,

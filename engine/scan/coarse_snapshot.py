@@ -32,9 +32,8 @@ from ..state.snapshot import Snapshot
 from ..storage import StorageOptions, open_storage, options_of, relative_path
 from ..storage.wrappers import CarriedStorage, ReadOnce
 from .file_tasks import FileTask, ReadContext, tasks_of
-from .prune import PruneRequest, prune
+from .prune import PruneRequest, StatsReader, prune
 from .row_groups import row_groups_of
-from .stats_reader import StatsReader
 from .steps import Steps
 from .units import PruningState
 

@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from ...base.arrays import to_numpy
 from ...errors import SchemaError, SkipstoneError
-from ..parquet.footers import chunk_ranges, open_parquet
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read
 from ..predicates.coerce import is_exact_widening
@@ -31,8 +30,7 @@ from ..predicates.literals import quoted, string_sql
 from ..predicates.possible_values import Evidence
 from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, nan_rows, to_arrow
-from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
-from .duckdb_text import type_text, values_within
+from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter, type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, rows_kept
 from .planning import Pair, PlannedScan
@@ -51,8 +49,7 @@ _RESULT_BYTES = 32 << 20  # that a chunk should return: the next is larger or sm
 _COUNT = "__skipstone_count"
 _is_pattern = re.compile(r"[*?\[\]{}]").search  # DuckDB would expand such a path
 _CHECKED_FILES_MAX = 1_000
-# Files in which DuckDB has the types of the Arrow schema for some columns, and the share of these in the file's bytes.
-_checked_files: dict[tuple, float] = {}
+_checked_files: set[tuple] = set()  # in which DuckDB has the types of the Arrow schema for some columns
 # What statistics show of each file of a version, by the mode of a scan, the fact and the column.
 _facts: WeakKeyDictionary[Snapshot, dict[tuple[str, str, str], bool]] = WeakKeyDictionary()
 _FACT_FILES_MAX = 1_000
@@ -285,6 +282,8 @@ class DuckDBReader:
                     self.check_types(chunk[0].task, opened)
                     for name, table in query.tables.items():
                         opened.register(name, table)
+                    # To keep their order, DuckDB reads the parts of a UNION ALL one after the other.
+                    opened.execute(f"SET SESSION preserve_insertion_order = {query.parts == 1}")
                     result = result_of(query, opened)
                     for name in query.tables:
                         opened.unregister(name)
@@ -298,15 +297,12 @@ class DuckDBReader:
 
     def _count(self, chunk: Sequence[Piece]) -> None:
         """Tell the storage about how much DuckDB reads: the column chunks, and the footers, of some files."""
-        stored, requests, size_bytes = self.writer.stored(chunk[0].task), 0, 0.0
-        share = _checked_files.get(self._key(chunk[0].task), 1.0) if stored else 0.0
+        stored, schema = self.writer.stored(chunk[0].task), self._file_schemas[chunk[0].task.schema_id]
+        requests, size_bytes = 0, 0.0
         for piece in chunk:
             requests += 1 + len(stored) * len(piece.groups.kept or [0])
-            size_bytes += piece.task.size_bytes * share * piece.row_count / max(piece.task.row_count, 1)
-        self._storage.count(requests, int(size_bytes))
-
-    def _key(self, task: FileTask) -> tuple:
-        return self._path_of(task), task.size_bytes, task.modified_ns, *self.writer.stored(task).values()
+            size_bytes += piece.task.size_bytes * piece.row_count / max(piece.task.row_count, 1)
+        self._storage.count(requests, int(size_bytes * len(stored) / max(len(schema), 1)))
 
     def _rows_of(self, query: Query, opened: Any) -> pa.Table:
         """Rows in the table's types."""
@@ -333,22 +329,20 @@ class DuckDBReader:
     def check_types(self, task: FileTask, opened: Any) -> None:
         """Raise SchemaError if DuckDB reads a column as another type than Arrow's schema has: a VARIANT, for example.
         The first file of each physical schema is looked at."""
-        stored, key = list(self.writer.stored(task).values()), self._key(task)
+        stored, path = list(self.writer.stored(task).values()), self._path_of(task)
+        key = path, task.size_bytes, task.modified_ns, *stored
         if not stored or key in _checked_files:
             return
         file_schema = self._file_schemas[task.schema_id]
         expected = ", ".join(f"CAST(NULL AS {_type_as_read(file_schema.field(name).type)})" for name in stored)
-        source = f"read_parquet([{string_sql(key[0])}], hive_partitioning = false)"
+        source = f"read_parquet([{string_sql(path)}], hive_partitioning = false)"
         found = opened.sql(f"SELECT {', '.join(map(quoted, stored))} FROM {source}").types
         for name, dtype, wanted in zip(stored, found, opened.sql(f"SELECT {expected}").types, strict=True):
             if dtype != wanted:
                 raise SchemaError(f"column {name!r} is {dtype} to DuckDB")
         if len(_checked_files) >= _CHECKED_FILES_MAX:
             _checked_files.clear()
-        with open_parquet(self._storage, planned_entry(task)) as file:
-            groups = range(file.metadata.num_row_groups)
-            read_bytes = sum(length for group in groups for _, length in chunk_ranges(file, group, stored))
-        _checked_files[key] = min(read_bytes / task.size_bytes, 1.0)
+        _checked_files.add(key)
 
     def _pieces(self, pair: Pair) -> Iterator[Piece]:
         """A file, or row groups of a large one."""

@@ -5,11 +5,13 @@
 Files that are read alike are in one SELECT, and UNION ALL joins these. Columns are renamed and cast in the query. Row
 groups are ranges of `file_row_number`. Joins remove deleted rows, and keep the rows of a look-up. Terms over columns
 that a file does not have become constants.
+
+Below: predicates, columns and values as text; None for what DuckDB cannot say exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +21,7 @@ from ...base.arrays import from_numpy
 from ..parquet.leaves import top_level
 from ..predicates import (
     And,
+    ColumnRef,
     Constant,
     Node,
     Not,
@@ -31,18 +34,21 @@ from ..predicates import (
     matches,
     residuals,
 )
+from ..predicates.duckdb_trees import EXACT_TYPES
 from ..predicates.literals import quoted, string_sql
 from .duckdb_connection import guarded, guarded_key
-from .duckdb_text import column_text, condition_text, type_text, value_text
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 
 FILE, ROW = "__skipstone_file", "__skipstone_row"
 VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
 _DELETED, _NAMED = "deleted", "named"
+VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they save
+_COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
 _RANGES_MAX = 200  # ranges of more rows
-_POSITION_FILES_MAX = 32  # more files are read by a condition on values if there is one
+_SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read together
+_POSITION_FILES_MAX = 32  # more larger files are read by a condition on values if there is one
 
 
 @dataclass
@@ -67,12 +73,14 @@ class Query:
     tasks      the files, by number
     columns    the columns that are read, and not added to the result
     tables     tables of row numbers that the query joins, by name
+    parts      SELECTs that UNION ALL joins
     """
 
     text: str
     tasks: list[FileTask]
     columns: list[str]
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    parts: int = 1
 
 
 class QueryWriter:
@@ -80,7 +88,7 @@ class QueryWriter:
 
     used     the columns that are read or tested
     types    the DuckDB type of each of them, except partition columns
-    tests    the conditions on rows, joined by AND: the predicate, or, for rows that an index named, the look-up's keys
+    tests    the conditions on rows, joined by AND: the parts of the predicate
     guarded  those of them that no statistics may decide
     hidden   columns whose statistics decide nothing, whatever reads the query's rows
     options  further options of read_parquet
@@ -94,8 +102,6 @@ class QueryWriter:
         self._schema = context.schema
         self._is_lookup = context.bound == Constant(True)
         self.tests = _conjuncts(context.bound)
-        if self._is_lookup and condition_text(context.keys) is not None:
-            self.tests = _conjuncts(context.keys)
         read = [top_level(context.schema, name) for test in self.tests for name in columns_read(test)]
         self.used = tuple(dict.fromkeys([*context.columns, *read]))
         self.types: dict[str, str] = {}
@@ -151,16 +157,21 @@ class QueryWriter:
             top = top_level(self._schema, column)
             if top not in stored:
                 constants[top] = None
-        names_positions = not self.tests or sum(p.task.rows is not None for p in pieces) <= _POSITION_FILES_MAX
+        named = [task for task in tasks if task.rows is not None]
+        small = {task.path for task in named if task.row_count <= _SMALL_FILE_ROWS_MAX}
+        shared = _positions_in_any(named, small)
+        names_positions = not self.tests or len(named) - len(small) <= _POSITION_FILES_MAX
         alike: dict[tuple, list[Piece]] = {}
         for piece in pieces:
-            positions = self._positions(piece, names_positions)
-            where = self._condition(piece, is_exact=bool(positions) and piece.task.rows_exact)
+            path = piece.task.path
+            is_shared = bool(shared) and path in small
+            positions = shared if is_shared else self._positions(piece, names_positions)
+            is_own = bool(positions) and not is_shared
+            where = self._condition(piece, is_exact=is_own and piece.task.rows_exact)
             if where is None:
                 return None
-            path = piece.task.path
             joins = (path in self._context.deletes, piece.task.rows is not None and self._is_lookup)
-            alike.setdefault((where, positions, path if positions else "", joins), []).append(piece)
+            alike.setdefault((where, positions, path if is_own else "", joins), []).append(piece)
         selects = []
         for (where, positions, _, joins), own in alike.items():
             select = self._select(own, number_of, columns, list(constants), joins)
@@ -173,7 +184,7 @@ class QueryWriter:
             self.prefix + _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
         }
         tables = self._lists | {name: table for name, table in tables.items() if table is not None}
-        return Query(" UNION ALL ".join(selects), tasks, columns, tables)
+        return Query(" UNION ALL ".join(selects), tasks, columns, tables, len(selects))
 
     def _select(
         self,
@@ -282,6 +293,14 @@ class QueryWriter:
         return Not(self._folded(node.child, task)) if isinstance(node, Not) else node
 
 
+def _positions_in_any(named: Sequence[FileTask], small: set[str]) -> str:
+    """A condition on the row number: an index named it in one of several small files; "" if there are many. One SELECT
+    reads these files side by side, and tests the rows of other files that have such a number."""
+    rows = [task.rows for task in named if task.path in small and task.rows is not None]
+    numbers = np.unique(np.concatenate(rows)) if len(rows) > 1 else np.empty(0, dtype=np.int64)
+    return f"{ROW} IN ({', '.join(map(str, numbers.tolist()))})" if 0 < len(numbers) <= _POSITIONS_MAX else ""
+
+
 def _within(ranges: Sequence[tuple[int, int]]) -> str:
     """A condition on the row number: it is in one of the ranges."""
     return "(" + " OR ".join(f"{ROW} BETWEEN {a} AND {b - 1}" for a, b in ranges) + ")" if ranges else "FALSE"
@@ -315,3 +334,152 @@ def _mixed(node: Node) -> list[Node]:
     if isinstance(node, Not):
         return _mixed(node.child)
     return [node] if isinstance(node, TwoColumnTerm | Residual) else []
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def type_text(dtype: pa.DataType) -> str | None:
+    """The DuckDB type in which DuckDB reads and returns each value of an Arrow type exactly; None if there is none."""
+    of = pa.types
+    if dtype in EXACT_TYPES:
+        return EXACT_TYPES[dtype]
+    if of.is_decimal128(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})" if 0 <= dtype.scale <= dtype.precision else None
+    if of.is_timestamp(dtype) and dtype.unit in ("ms", "us"):
+        return "TIMESTAMPTZ"
+    if of.is_list(dtype) or of.is_large_list(dtype):
+        value = type_text(dtype.value_type)
+        return None if value is None else f"{value}[]"
+    if of.is_map(dtype):
+        key, value = type_text(dtype.key_type), type_text(dtype.item_type)
+        return None if key is None or value is None else f"MAP({key}, {value})"
+    if of.is_struct(dtype):
+        fields = [(field.name, type_text(field.type)) for field in dtype]
+        names = {name.casefold() for name, _ in fields}
+        if not fields or len(names) < len(fields) or not all(names):
+            return None
+        if any(value is None for _, value in fields):
+            return None
+        return f"STRUCT({', '.join(f'{quoted(name)} {value}' for name, value in fields)})"
+    return None
+
+
+def values_within(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """(dotted path, type) of each value within a column. The path of values in lists and maps is ""."""
+    if not pa.types.is_nested(dtype):
+        yield path, dtype
+        return
+    for i in range(dtype.num_fields):
+        child = dtype.field(i)
+        yield from values_within(f"{path}.{child.name}" if path and pa.types.is_struct(dtype) else "", child.type)
+
+
+def value_text(value: pa.Scalar) -> str | None:
+    """A value as a constant of the type that `type_text` returns; None if it cannot be written exactly."""
+    kind = value.type
+    named = type_text(kind)
+    if named is None:
+        return None
+    if not value.is_valid:
+        return f"CAST(NULL AS {named})"
+    if pa.types.is_nested(kind):
+        return None
+    of = pa.types
+    if of.is_boolean(kind):
+        return "TRUE" if value.as_py() else "FALSE"
+    if of.is_string(kind) or of.is_large_string(kind):
+        text = value.as_py()
+        return None if "\0" in text else f"CAST({string_sql(text)} AS VARCHAR)"
+    if of.is_binary(kind) or of.is_large_binary(kind):
+        return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value.as_py()) + "' AS BLOB)"
+    if of.is_timestamp(kind) or of.is_date(kind) or of.is_time(kind):
+        return _time_text(value, named)
+    if of.is_floating(kind):
+        return f"CAST('{value.as_py()!r}' AS {named})"
+    return f"CAST('{value.as_py()}' AS {named})"  # integers and decimals
+
+
+def _time_text(value: pa.Scalar, named: str) -> str:
+    kind = value.type
+    count = value.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).as_py()
+    if pa.types.is_date(kind):
+        return f"CAST(DATE '1970-01-01' + CAST({count} AS INTEGER) AS DATE)"
+    if pa.types.is_time(kind):
+        us = count * 1000 if kind.unit == "ms" else count
+        seconds, us = divmod(us, 1_000_000)
+        return f"CAST('{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{us:06}' AS TIME)"
+    if kind.unit == "ns":
+        return f"make_timestamp_ns({count})"
+    instant = f"make_timestamp({count * 1000 if kind.unit == 'ms' else count})"
+    return instant if named == "TIMESTAMP" else f"CAST({instant} AS {named})"
+
+
+def condition_text(node: Node) -> str | None:
+    """A condition on rows that have the table's names and types: TRUE for exactly the rows that match."""
+    if isinstance(node, Constant):
+        return "NULL::BOOLEAN" if node.value is None else str(node.value).upper()
+    if isinstance(node, Not):
+        child = condition_text(node.child)
+        return None if child is None else f"(NOT {child})"
+    if isinstance(node, And | Or):
+        children = [condition_text(child) for child in node.children]
+        if any(child is None for child in children):
+            return None
+        joined = (" AND " if isinstance(node, And) else " OR ").join(map(str, children))
+        return f"({joined})" if children else str(isinstance(node, And)).upper()
+    if isinstance(node, Residual) and node.engine == "spark":
+        return "TRUE"
+    if isinstance(node, Residual):
+        # A comment at the end of the text ends with its line.
+        return f"CAST((\n{node.text}\n) AS BOOLEAN)" if node.engine == "duckdb" else None
+    if isinstance(node, TwoColumnTerm):
+        return _columns_text(node)
+    return _term_text(node) if isinstance(node, Term) else None
+
+
+def column_text(ref: ColumnRef) -> str | None:
+    """A column, or a field of a struct."""
+    if ref.is_uuid or type_text(ref.type) is None:
+        return None
+    text = quoted(ref.path[0])
+    for name in ref.path[1:]:
+        text = f"struct_extract({text}, {string_sql(name)})"
+    return text
+
+
+def _columns_text(term: TwoColumnTerm) -> str | None:
+    left, right = column_text(term.left), column_text(term.right)
+    if left is None or right is None or term.left.type != term.right.type:
+        return None
+    return f"({left} {_COMPARISONS[term.op]} {right})"
+
+
+def _term_text(term: Term) -> str | None:
+    column = column_text(term.ref)
+    if column is None or len(term.values) > VALUES_MAX:
+        return None
+    if term.op == "is_null":
+        return f"({column} IS NULL)"
+    if term.op == "always":
+        return f"({column} IS NOT NULL OR NULL)"
+    if term.op == "never":
+        return f"({column} IS NULL AND NULL)"
+    if term.op in ("like", "starts_with"):
+        return _pattern_text(term, column)
+    values = [value_text(value) for value in term.values]
+    if any(value is None for value in values):
+        return None
+    if term.op in ("in", "not in"):
+        return f"({column} {term.op.upper()} ({', '.join(map(str, values))}))"
+    return f"({column} {_COMPARISONS[term.op]} {values[0]})"
+
+
+def _pattern_text(term: Term, column: str) -> str | None:
+    if not (pa.types.is_string(term.type) or pa.types.is_large_string(term.type)):
+        return None
+    if term.pattern is not None:
+        pattern = term.pattern.sql()
+        return None if "\0" in pattern else f"({column} LIKE {string_sql(pattern)} ESCAPE '\\')"
+    value = value_text(term.values[0].cast(pa.string()))
+    return None if value is None else f"starts_with({column}, {value})"

@@ -34,7 +34,7 @@ _POLARS_VALUES_MAX = 32_000_000  # of files that polars scans together
 
 def polars_frame(plan: RowSource) -> pl.DataFrame:
     """The rows of a plan. Raises InvalidArgumentError where polars is not installed."""
-    polars = _library("polars", "polars")
+    polars = _polars()
     frame = polars.from_arrow(plan.to_table())
     assert isinstance(frame, polars.DataFrame)
     return frame
@@ -42,7 +42,7 @@ def polars_frame(plan: RowSource) -> pl.DataFrame:
 
 def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
     """The rows of a plan, narrowed by what polars asks for. Raises InvalidArgumentError where polars is missing."""
-    polars = _library("polars", "polars")
+    polars = _polars()
     from polars.io.plugins import register_io_source
 
     empty = polars.from_arrow(empty_table(plan.schema))
@@ -149,16 +149,17 @@ def _prunable_part(predicate: pl.Expr, schema: pa.Schema) -> Node:
 
 
 def duckdb_relation(plan: RowSource, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
-    """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError without DuckDB."""
-    duckdb = _library("duckdb", "DuckDB")
+    """The rows of a plan in a connection (None: the default one)."""
+    import duckdb
+
     connection = duckdb.default_connection() if connection is None else connection
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise InvalidArgumentError(f"connection= is of duckdb.connect(), not {connection!r}")
     return connection.from_arrow(LakeDataset(plan))
 
 
-def _library(name: str, title: str) -> Any:
+def _polars() -> Any:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("polars")
     except ImportError:
-        raise InvalidArgumentError(f'{title} is not installed: pip install "skipstone[{name}]"') from None
+        raise InvalidArgumentError('polars is not installed: pip install "skipstone[polars]"') from None

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
-from .. import html
 from ..indexes.derived import is_list_column, names_by_path, serves
 from ..indexes.probe_results import AnyTerm
 from ..predicates import (
@@ -43,51 +42,17 @@ if TYPE_CHECKING:
 
 _REASONS_SHOWN = 6
 _QUARANTINED_SHOWN = 3
-_COLUMNS_SHOWN = 20
 _ROW_GROUPS_SHOWN = 8
 
 HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
 
 
-class Explanation(str):
-    """What `Plan.explain` returns: a text, which notebooks show as HTML."""
-
-    def __new__(cls, text: str, html: str = "") -> Explanation:
-        explanation = super().__new__(cls, text)
-        explanation._html = html
-        return explanation
-
-    _html: str
-
-    def _repr_html_(self) -> str:
-        return self._html
-
-
-def of_plan(plan: PlannedScan) -> Explanation:
+def of_plan(plan: PlannedScan) -> str:
     """The steps as a table, and what a person should know besides."""
-    steps, notes, reasons = plan.steps, remarks(plan), kept_lines(plan)
+    reasons = kept_lines(plan)
     head = [f"scan of {plan.location} version {plan.instant.version}", f"where {plan.predicate_text}"]
-    text = [*head, "", *_table(steps), *(f"  {note}" for note in notes), *(["", *reasons] if reasons else ())]
-    shown = html.page(html.lines(head), _grid(steps), html.lines(notes), html.lines(reasons))
-    return Explanation("\n".join(text), shown)
-
-
-def page_of_plan(plan: PlannedScan) -> str:
-    """A plan as a notebook shows it: nothing is read for that."""
-    columns = ", ".join(plan.columns[:_COLUMNS_SHOWN]) + (", ..." if len(plan.columns) > _COLUMNS_SHOWN else "")
-    facts = [f"where {plan.predicate_text}", f"columns {columns}"]
-    if plan.limit is not None:
-        facts.append(f"at most {plan.limit:,} rows")
-    steps = plan.steps_so_far
-    return html.page(
-        html.heading("Plan", f"{plan.location} version {plan.instant.version}"),
-        html.lines(facts),
-        _grid(steps) if steps else html.lines(["not worked out yet: explain() does that, to_table() reads"], dim=True),
-    )
-
-
-def _grid(steps: list[Step]) -> str:
-    return html.grid(HEADINGS, map(cells, steps), numbers=[name for name in HEADINGS if name not in ("step", "index")])
+    notes = (f"  {note}" for note in remarks(plan))
+    return "\n".join([*head, "", *_table(plan.steps), *notes, *(["", *reasons] if reasons else ())])
 
 
 def remarks(plan: PlannedScan) -> list[str]:
@@ -282,7 +247,7 @@ def _has_statistics(plan: PlannedScan, column: str) -> bool:
     return number is not None and plan.instant.index_of("stats", number) is not None
 
 
-def of_file(plan: PlannedScan, path: str) -> Explanation:
+def of_file(plan: PlannedScan, path: str) -> str:
     """Why one file is, or is not, read: what each part of the predicate knows of it, then its row groups.
 
     Raises InvalidArgumentError for a path that is no live file's.
@@ -292,8 +257,7 @@ def of_file(plan: PlannedScan, path: str) -> Explanation:
     if row < 0:
         raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
     place = pc.index(plan.pruned.units.files.column("path"), string_scalar(path)).as_py()
-    lines = _of_skipped(plan, live, row, path) if place < 0 else _of_kept(plan, place, path)
-    return Explanation("\n".join(lines), html.page(html.lines(lines)))
+    return "\n".join(_of_skipped(plan, live, row, path) if place < 0 else _of_kept(plan, place, path))
 
 
 def _of_kept(plan: PlannedScan, place: int, path: str) -> list[str]:

@@ -96,8 +96,8 @@ class _Extreme(FirstRows):
         """Bounds of whole files may be rounded: they prove nothing."""
 
     def observe_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:
-        values, of_task = _proven_values(groups, self._is_max).take(from_numpy(certain)), groups.fine.task[certain]
-        self._prove(values, [groups.tasks[i].path for i in of_task.tolist()])
+        values = _proven_values(groups, self._is_max).filter(from_numpy(certain))
+        self._prove(values, [groups.tasks[i].path for i in groups.fine.task[certain].tolist()])
 
     def _prove(self, values: pa.Array, paths: list[str] | None = None) -> None:
         """Some codes or bytes (nulls aside) of values that are there, and of each the file."""

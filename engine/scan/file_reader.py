@@ -1,26 +1,43 @@
-"""Reads one planned Parquet file by row group in the table's names and types, and checks that it is unchanged."""
+"""Reads the rows of one planned file that match, by pyarrow, in the table's names and types.
+
+If an index named rows by position, a few of a row group are decoded up to the last one, all columns in one pass.
+Otherwise the predicate's columns are read first, and the others if something matched. A file that is not the planned
+one is never read: its identity is checked before and after each part.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ...base.arrays import from_numpy, null_as_false, offsets_of, take_large, take_rows
-from ...errors import NotReadableError, SchemaError, SkipstoneError
-from ..parquet.few_rows import without_views
-from ..parquet.footers import chunk_ranges, rows_of_group
+from ...base.arrays import from_numpy, null_as_false, offsets_of, take_large, take_rows, to_numpy
+from ...errors import CorruptionError, NotReadableError, SchemaError, SkipstoneError
+from ..parquet.few_rows import rows_at_positions, without_views
+from ..parquet.footers import chunk_ranges, corruption_errors, open_by_footer, open_parquet, rows_of_group
 from ..parquet.leaves import top_level
-from ..predicates import columns_read, matches
+from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
-from .file_tasks import FileTask, ReadContext
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
+from .steps import count_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+_GROUP_PREFETCH_BYTES_MAX = 2 << 20  # of a row group of a remote file that is read in one request
+_FILE_PREFETCH_BYTES_MAX = 8 << 20  # of such a file
+_FEW_ROWS_MAX = 64  # of a row group: more are taken from whole columns
+_GROUPS_AT_ONCE = 8
+
+
+# -- whether a file is the planned one ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -71,7 +88,7 @@ def _overwritten(task: FileTask) -> NotReadableError:
     return changed_file(task.path, "overwritten since it was indexed")
 
 
-PREFETCH_BYTES_MAX = 2 << 20
+# -- one open file -----------------------------------------------------------------------------------------------------
 
 
 class FileReader:
@@ -200,10 +217,8 @@ class FileReader:
         if self.file.remote is not None:
             self.file.remote.prefetch([each for group in groups for each in chunk_ranges(self.file, group, paths)])
 
-    def prefetch_if_small(
-        self, groups: Sequence[int], names: Sequence[str], bytes_max: int = PREFETCH_BYTES_MAX
-    ) -> None:
-        """Fetch columns of some row groups of a remote file in one request if they are small."""
+    def prefetch_named(self, groups: Sequence[int], names: Sequence[str], bytes_max: float = math.inf) -> None:
+        """The same, of the table's columns, if they have at most so many bytes."""
         if self.file.remote is None:
             return
         paths = self.fields_of(self.file_names(self.stored(list(dict.fromkeys(names)))))
@@ -220,6 +235,9 @@ class FileReader:
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
         """Columns of the file as `in_table_types`."""
         return in_table_types(raw, names, count, self.task, self.context)
+
+
+# -- rows in the table's types -----------------------------------------------------------------------------------------
 
 
 def in_table_types(
@@ -246,6 +264,12 @@ def matching_mask(rows: pa.Table, context: ReadContext) -> pa.BooleanArray:
     if not rows.num_columns:  # a predicate over no column: rows are counted by a column of nulls
         rows = rows.append_column("", pa.nulls(rows.num_rows))
     return null_as_false(matches(context.bound, rows))
+
+
+def matching(rows: pa.Table, context: ReadContext) -> pa.Table:
+    """Those of some rows that match, in the columns that are read."""
+    mask = matching_mask(rows, context)
+    return rows.select(list(context.columns)).filter(mask) if context.columns else rows_without_columns(mask.true_count)
 
 
 def _has_field(dtype: pa.DataType, steps: list[str]) -> bool:
@@ -292,3 +316,185 @@ def selected_schema(context: ReadContext) -> pa.Schema:
 def rows_without_columns(count: int) -> pa.Table:
     """A table that has rows and no columns."""
     return pa.table({"": pa.nulls(count)}).select([])
+
+
+# -- the rows that match -----------------------------------------------------------------------------------------------
+
+
+def matches_in_file(
+    task: FileTask,
+    groups: RowGroups,
+    context: ReadContext,
+    storage: Counted,
+    threads: int = 1,
+    limit: int | None = None,
+) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """(positions in the file, int64, ascending; the rows in the columns asked for) of the matching rows of one file, at
+    most `limit`, a pair per row group. With `threads` above 1 the columns of a few rows are read side by side: worth it
+    if no other file is being read.
+
+    Raises NotReadableError if the file is missing or is not the one that was planned.
+    """
+    with verify_unchanged(task, storage) as entry, opened(task, entry, context, storage) as file:
+        reader = FileReader(file, entry, task, context, storage, threads)
+        try:
+            yield from _matches(reader, groups, limit)
+        finally:
+            reader.record_read_stats()
+
+
+def read_matches(
+    task: FileTask,
+    groups: RowGroups,
+    context: ReadContext,
+    storage: Counted,
+    threads: int = 1,
+    limit: int | None = None,
+) -> Iterator[pa.Table]:
+    """The rows of `matches_in_file`."""
+    for _, rows in matches_in_file(task, groups, context, storage, threads, limit):
+        yield rows
+
+
+def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
+    """How many rows of one file match: row groups that match wholly are counted, not read, and so are rows of which an
+    index knows that they do."""
+    total = 0
+    if task.rows is not None:
+        if task.rows_exact and task.is_exact:
+            row_counts_in_groups(task, np.array([task.row_count]))
+            return len(task.rows)
+    elif groups.kept is not None:
+        all_match, counts = groups.all_match or [], groups.row_counts or []
+        total = sum(count for count, every in zip(counts, all_match, strict=True) if every)
+        groups = groups.part([i for i, every in enumerate(all_match) if not every])
+        if not groups.kept:
+            return total
+    without = replace(context, columns=())
+    return total + sum(len(found) for found, _ in matches_in_file(task, groups, without, storage))
+
+
+def positions_of_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> np.ndarray:
+    """The positions in one file, ascending, of its rows that match."""
+    parts = [found for found, _ in matches_in_file(task, groups, replace(context, columns=()), storage)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+    if task.footer is not None:
+        return open_by_footer(storage, entry, task.footer, context.parquet_options)
+    is_checked = task.schema_id not in context.unopened
+    return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
+
+
+def _selected_groups(reader: FileReader, groups: RowGroups) -> list[tuple[int, np.ndarray | None, bool]]:
+    """(row group, ascending positions in it outside of which no row matches, whether all of these match) of the row
+    groups that are kept. None: all rows that were not deleted."""
+    task, count = reader.task, reader.file.metadata.num_row_groups
+    kept = range(count) if groups.kept is None else groups.kept
+    is_sure = task.all_match or reader.context.bound == Constant(True)
+    if task.rows is None:
+        return [
+            (group, None, is_sure or sure)
+            for group, sure in zip(kept, groups.all_match or repeat(False, len(kept)), strict=True)
+        ]
+    row_counts = np.array([reader.row_count(group) for group in range(count)], dtype=np.int64)
+    named = within_groups(task, row_counts, kept, reader.deleted)
+    return [(group, wanted, is_sure or task.rows_exact) for group, wanted in named]
+
+
+def _matches(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """The matching rows of the row groups that are kept, in the file's order, at most `limit`."""
+    selection = _selected_groups(reader, groups)
+    names = [*reader.tested, *reader.context.columns]
+    if reader.task.rows is None and limit is None:
+        reader.prefetch_named([group for group, _, _ in selection], names, _FILE_PREFETCH_BYTES_MAX)
+    for number, (group, wanted, is_sure) in enumerate(selection):
+        if number % _GROUPS_AT_ONCE == 0:
+            next_groups = selection[number : number + _GROUPS_AT_ONCE]
+            few = [g for g, rows, _ in next_groups if rows is not None and len(rows) <= _FEW_ROWS_MAX]
+            reader.prefetch_named(few, names)
+        with corruption_errors(reader.task.path):
+            found, rows = _matching_in(reader, group, wanted, limit, is_sure=is_sure)
+        reader.check_identity()
+        if len(found):
+            yield found + reader.first_row(group), rows
+            if limit is not None:
+                limit -= len(found)
+                if limit <= 0:
+                    return
+
+
+def _matching_in(
+    reader: FileReader, group: int, wanted: np.ndarray | None, limit: int | None, *, is_sure: bool
+) -> tuple[np.ndarray, pa.Table]:
+    """The matching rows of a row group, of those wanted, at most `limit`, and their positions in it."""
+    context, tested = reader.context, reader.tested
+    wanted = np.flatnonzero(to_numpy(reader.live(group))) if wanted is None else wanted
+    wanted = wanted[:limit] if is_sure else wanted
+    if is_sure or not len(wanted):
+        return wanted, rows_at(reader, group, wanted, context.columns) if len(wanted) else empty(context)
+    is_few = len(wanted) <= _FEW_ROWS_MAX
+    if not is_few:
+        reader.prefetch_named([group], [*tested, *context.columns], _GROUP_PREFETCH_BYTES_MAX)
+    rest = [name for name in context.columns if name not in tested]
+    rows = rows_at(reader, group, wanted, [*tested, *rest] if is_few else tested)
+    mask = matching_mask(rows, context)
+    found = np.flatnonzero(to_numpy(mask))[:limit]
+    if not len(found):
+        return found, empty(context)
+    try:
+        chosen = rows.filter(mask) if limit is None else take_rows(rows, found)
+    except pa.ArrowNotImplementedError:  # views, of which Arrow takes no rows
+        chosen = pa.concat_tables([rows.slice(place, 1) for place in found.tolist()])
+    others = chosen if is_few else rows_at(reader, group, wanted[found], rest)
+    return wanted[found], joined_columns(chosen, others, selected_schema(context))
+
+
+def rows_at(reader: FileReader, group: int, wanted: np.ndarray, names: Sequence[str]) -> pa.Table:
+    """The rows at some positions in a row group (at least one), in the table's types: a few are decoded up to the last
+    one."""
+    if not names:
+        return rows_without_columns(len(wanted))
+    if len(wanted) == reader.row_count(group):
+        return reader.read(group, names)
+    if len(wanted) > _FEW_ROWS_MAX:
+        return reader.some_rows(group, names, wanted)
+    stored = reader.stored(names)
+    if not stored:
+        return reader.shaped({}, names, len(wanted))
+    paths = reader.fields_of(reader.file_names(stored))
+    reader.prefetch([group], paths)
+    reader.count(group, paths)
+    reader.partial_groups.add(group)
+    use_threads = reader.threads > 1 and reader.file.remote is None  # see `rows_of_group`
+    parts = rows_at_positions(reader.file, group, paths, wanted, use_threads=use_threads)
+    if sum(part.num_rows for part in parts) != len(wanted):
+        raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")
+    return reader.shaped(reader.renamed(pa.Table.from_batches(parts), stored), names, len(wanted))
+
+
+def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
+    """How many rows of a file are looked at, about."""
+    return rows_kept(task, groups) if task.rows is None else len(task.rows)
+
+
+def width_of(context: ReadContext) -> int:
+    """How many columns are read."""
+    return len({*context.columns, *columns_read(context.bound)})
+
+
+def how_read(context: ReadContext) -> str:
+    """What `explain` shows about the readers of the files."""
+    parts = []
+    by_duckdb = len(set(context.by_duckdb))
+    if by_duckdb:
+        parts.append(f"{count_of(by_duckdb, 'file')} by DuckDB (requests and bytes are an estimate)")
+    if context.by_pyarrow:
+        whole, some = (sum(counts) for counts in zip(*context.by_pyarrow, strict=True))
+        kinds = [f"{whole:,} whole" if whole else "", f"{some:,} up to the last row that is wanted" if some else ""]
+        groups = count_of(whole + some, "row group")
+        parts.append(f"{groups} by pyarrow ({', '.join(filter(None, kinds))})" if whole + some else "by pyarrow")
+        if context.why_pyarrow:
+            parts[-1] += f", since {context.why_pyarrow[-1]}"
+    return "; ".join(parts)

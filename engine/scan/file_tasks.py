@@ -15,17 +15,17 @@ from ...base.arrays import combine, from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
 from ..parquet.leaves import NestedNames
-from ..predicates import Constant, Node, with_implied
+from ..predicates import Node, with_implied
 from ..storage import StorageOptions
+from .units import TASK_FIELDS
 
 if TYPE_CHECKING:
     from ..indexes.bloom.file_filter import FileFilter
     from ..state.snapshot import Snapshot
-    from .stats_reader import StatsReader
+    from .prune import StatsReader
     from .units import PruningState
 
 _FOOTERS_MAX = 256  # of more files the footers are not part of the tasks
-TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
 PARTITION, _FINE = "partition:", "fine:"
 _PLACE = ("fine_path", "fine_offset", "fine_length")
@@ -77,8 +77,6 @@ class ReadContext:
     columns         names to read, in order
     bound           the predicate, bound to the schema
     derived         what elements of lists and expressions are called that an index covers, as `with_implied` takes it
-    keys            a condition that all rows that an index named meet: DuckDB filters by values faster than by
-                    positions
     partitioning    names of the partition columns
     strict          a damaged fine part is an error
     columns_in_files    where each column of the predicate is in the files, by the schema ids of tasks
@@ -113,7 +111,6 @@ class ReadContext:
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    keys: Node = field(default_factory=lambda: Constant(True))
     derived: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     @property

@@ -1,24 +1,25 @@
 """A plan as a pyarrow Dataset of its files, for engines that read Parquet themselves and find columns by name.
 
-Also: what such an engine would read wrong."""
+pyarrow reads local files itself, and others through our storage. Also: what such an engine would read wrong.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
 
-from ...errors import NotReadableError
+from ...errors import NotReadableError, SkipstoneError, StorageError
 from ..parquet.footers import READ_OPTIONS
+from ..storage import Counted, Entry
 from .file_reader import check_identity
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
-
     from ..state import FileSchema, Instant
-    from ..storage import Counted
     from .file_tasks import FileTask, RowGroups
 
 
@@ -28,13 +29,9 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     Raises NotReadableError for a file that is gone, that is not the one that was planned, or that holds a column under
     another name than the table's.
     """
-    import pyarrow.dataset as ds
-
-    from .arrow_filesystem import filesystem_of
-
     entries = [check_identity(task, storage) for task, groups in pairs if groups.kept != []]
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**READ_OPTIONS))
-    disk = filesystem_of(storage, entries)
+    disk = _filesystem_of(storage, entries)
     located = {entry.path: storage.open_file(entry) for entry in entries}
     lacking = [_lacking(file_schema, instant) for file_schema in instant.file_schemas]
     fragments = []
@@ -135,3 +132,74 @@ def name_lookup_problem(
             kind = file_schema.schema.field(file_name).type
             return f"column {name!r} is {kind} there, which cannot be read as the table has it"
     return None
+
+
+# -- files that are not local ------------------------------------------------------------------------------------------
+
+
+def _filesystem_of(storage: Counted, entries: Sequence[Entry]) -> fs.FileSystem:
+    """The local disk, where the storage is one; else a file system that has these files, by their paths in the
+    manifest, for reading. A file that was overwritten meanwhile raises NotReadableError when it is read."""
+    if all(isinstance(storage.open_file(entry), str) for entry in entries[:1]):
+        return fs.LocalFileSystem()
+    return fs.PyFileSystem(_PlannedFiles(storage, entries))
+
+
+class ReadNothing(fs.FileSystemHandler):
+    """A file system on which nothing can be listed, read or written: every call raises an error."""
+
+    def __init__(self, error: type[SkipstoneError], message: str):
+        self._error, self._message = error, message
+
+    def get_type_name(self) -> str:
+        return "skipstone"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._error(self._message)
+
+    get_file_info: Callable = _refuse
+    get_file_info_selector: Callable = _refuse
+    create_dir: Callable = _refuse
+    delete_dir: Callable = _refuse
+    delete_dir_contents: Callable = _refuse
+    delete_root_dir_contents: Callable = _refuse
+    delete_file: Callable = _refuse
+    move: Callable = _refuse
+    copy_file: Callable = _refuse
+    open_input_stream: Callable = _refuse
+    open_input_file: Callable = _refuse
+    open_output_stream: Callable = _refuse
+    open_append_stream: Callable = _refuse
+
+
+class _PlannedFiles(ReadNothing):
+    """Opens and looks at the files of one plan; lists nothing, and writes nothing."""
+
+    def __init__(self, storage: Counted, entries: Sequence[Entry]):
+        message = f"{storage.uri}: the files of a plan are for reading; nothing is listed or written"
+        super().__init__(StorageError, message)
+        self._storage = storage
+        self._entries = {entry.path: entry for entry in entries}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _PlannedFiles) and (self._storage, self._entries) == (other._storage, other._entries)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.PythonFile(self._storage.open_file(self._entries[path]), mode="r")
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+    def _info(self, path: str) -> fs.FileInfo:
+        entry = self._entries.get(path)
+        if entry is None:
+            return fs.FileInfo(path, fs.FileType.NotFound)
+        return fs.FileInfo(path, fs.FileType.File, size=entry.size_bytes)

@@ -22,9 +22,9 @@ from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .best_first import Pair
 from .bounds import Bounds, bounds_of
+from .file_reader import read_matches
 from .planned_rows import by_reader, rows_where_merged
-from .row_groups import evidence_in_row_groups, read_fine_rows, row_groups_of
-from .rows import read_matches
+from .row_groups import evidence_in_row_groups, kept_row_groups
 from .top_n import stored_codes
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class _Groups:
         self._context = plan.context_for(tuple(tops), *names)
         self._codes = [str(i) for i in range(len(names))]
         self._parts: list[pa.Table] = []
-        self._is_merged = True  # the parts are one, sorted, of distinct values
         self.looked_at = self.read = 0
         self.index = "fine statistics"
 
@@ -83,10 +82,8 @@ class _Groups:
         pairs = self._undecided(decided)
         duckdb, by_duckdb, others = by_reader(plan, pairs, self._context, is_aggregated=True)
         for columns, counts in duckdb.groups(by_duckdb, self._names, others) if duckdb is not None else ():
-            is_first = not self._parts
             flat = zip(map(canon.flatten, columns), self._dtypes, strict=True)
             self._add([column.cast(dtype) for column, dtype in flat], counts)
-            self._is_merged = is_first
         for tables in plan.side_by_side(lambda pair: list(read_matches(*pair, self._context, plan.storage)), others):
             for rows in tables:
                 self._add_rows(rows)
@@ -95,26 +92,15 @@ class _Groups:
         """The row groups that are read; the others are counted by their bounds."""
         plan = self._plan
         tasks = plan.readable_tasks(~decided, *self._names, is_read=True)
-        fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
-        groups = row_groups_of(tasks, self._context, plan.index_storage, fine)
+        kept = kept_row_groups(tasks, self._context, plan.index_storage)
+        fine = kept.fine
         bounds = [
             bounds_of(evidence_in_row_groups(name, tasks, self._context, fine), dtype, len(fine.task))
             for name, dtype in zip(self._names, self._dtypes, strict=True)
         ]
-        certain = np.zeros(len(fine.task), dtype=bool)
-        starts = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
-        places: list[np.ndarray | None] = []  # of each task: of its kept row groups the positions among all
-        for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
-            if of_task.kept is None or not fine.is_listed[i]:
-                places.append(None)
-                continue
-            own = starts[i] + np.searchsorted(fine.row_group[starts[i] : starts[i + 1]], of_task.kept)
-            places.append(own)
-            if task.is_exact:
-                certain[own] = np.array(of_task.all_match, dtype=bool) | task.all_match
-        counted = self._add_constant(bounds, fine.row_count, certain)
+        counted = self._add_constant(bounds, fine.row_count, kept.certain)
         pairs: list[Pair] = []
-        for task, of_task, listed in zip(tasks, groups, places, strict=True):
+        for task, of_task, listed in zip(tasks, kept.groups, kept.places, strict=True):
             if listed is None:
                 self.looked_at, self.read = self.looked_at + 1, self.read + 1
             else:
@@ -139,17 +125,13 @@ class _Groups:
 
     def _append(self, part: pa.Table) -> None:
         self._parts.append(part)
-        self._is_merged = False
         if sum(part.num_rows for part in self._parts[1:]) > max(_WAITING_ROWS_MAX, self._parts[0].num_rows):
             self._merge()
 
     def _merge(self) -> None:
-        if self._is_merged:
-            return
         merged = pa.concat_tables(self._parts).group_by(self._codes).aggregate([(COUNT, "sum")])
         merged = merged.take(pc.sort_indices(merged, sort_keys=[(code, "ascending") for code in self._codes]))
         self._parts = [merged.select([*self._codes, f"{COUNT}_sum"]).rename_columns([*self._codes, COUNT])]
-        self._is_merged = True
 
     def _add_constant(self, bounds: Sequence[Bounds], row_counts: np.ndarray, certain: np.ndarray) -> np.ndarray:
         """Count those `certain` units (bool [n]) that hold one value in each column; return which."""

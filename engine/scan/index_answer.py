@@ -20,9 +20,8 @@ from ..indexes.row_index import covered_by
 from ..indexes.secondary.included import StoredRows, rows_of_entries, stored_rows_for
 from ..parquet.leaves import top_level
 from ..predicates import Node, columns_read
-from .file_reader import cast_column
+from .file_reader import cast_column, matching
 from .file_tasks import PARTITION, ReadContext, partition_values
-from .merged_rows import matching
 
 if TYPE_CHECKING:
     from ..state import IndexState

@@ -24,6 +24,7 @@ import pyarrow.fs
 from ...errors import InvalidArgumentError, NotReadableError, SchemaError
 from ..predicates import Constant, Node, columns_read, matches, prepare
 from ..predicates.from_arrow import from_arrow, top_level_names
+from .fragments import ReadNothing
 from .planning import PlannedScan
 
 _BATCH_ROWS = 131_072  # pyarrow's own default
@@ -153,18 +154,6 @@ class LakeDataset(ds.UnionDataset):
             )
         return self
 
-    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
-        """All rows, in order, in memory."""
-        return ds.InMemoryDataset(self.to_table().sort_by(sorting, **options))
-
-    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.InMemoryDataset:
-        """The rows joined with those of another dataset, both in memory: as `pyarrow.Table.join`."""
-        return ds.InMemoryDataset(self.to_table().join(right_dataset.to_table(), *args, **options))
-
-    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.InMemoryDataset:
-        """The rows joined with those of another dataset, both in memory: as `pyarrow.Table.join_asof`."""
-        return ds.InMemoryDataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
-
     def _and(self, filter: object) -> Node:
         """The filter of the dataset and that of a scan, which an engine wrote if it is an expression."""
         if filter is None:
@@ -208,34 +197,8 @@ def _in_batches(reader: pa.RecordBatchReader, batch_rows: int) -> pa.RecordBatch
     return pa.RecordBatchReader.from_batches(reader.schema, pieces())
 
 
-class _Refusing(pyarrow.fs.FileSystemHandler):
-    """A file system on which nothing can be read."""
-
-    def _refuse(self, *args: Any) -> NoReturn:
-        raise NotReadableError(f"pyarrow cannot read a Skipstone table by itself here: {_OTHER_WAYS}")
-
-    def get_type_name(self) -> str:
-        return "skipstone"
-
-    def normalize_path(self, path: str) -> str:
-        return path
-
-    get_file_info: Callable = _refuse
-    get_file_info_selector: Callable = _refuse
-    create_dir: Callable = _refuse
-    delete_dir: Callable = _refuse
-    delete_dir_contents: Callable = _refuse
-    delete_root_dir_contents: Callable = _refuse
-    delete_file: Callable = _refuse
-    move: Callable = _refuse
-    copy_file: Callable = _refuse
-    open_input_stream: Callable = _refuse
-    open_input_file: Callable = _refuse
-    open_output_stream: Callable = _refuse
-    open_append_stream: Callable = _refuse
-
-
 def _unreadable(schema: pa.Schema) -> ds.FileSystemDataset:
-    disk = pyarrow.fs.PyFileSystem(_Refusing())
+    message = f"pyarrow cannot read a Skipstone table by itself here: {_OTHER_WAYS}"
+    disk = pyarrow.fs.PyFileSystem(ReadNothing(NotReadableError, message))
     form = ds.ParquetFileFormat()
     return ds.FileSystemDataset([form.make_fragment("skipstone", filesystem=disk)], schema, form, disk)

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.arrays import from_numpy
-from ...base.caching import cached_property
 from ...errors import PredicateError, SchemaError
 from ..indexes.probe_results import Positions
 from ..indexes.row_index import best_index, concatenated, covered_by, leading_names, reader_of
@@ -25,12 +24,12 @@ from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
 from ..storage.threads import prefetched
+from .file_reader import read_matches
 from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .planning import THREADS, PlannedScan, reopened_scan
 from .prune import PruneRequest, prune
 from .request import ScanRequest
-from .rows import read_matches
 from .steps import Steps
 from .units import PruningState
 
@@ -58,8 +57,7 @@ class Lookup(PlannedScan):
             leading = self._leading(self._index)
             self._given = keys.select([*leading, *(name for name in self._kinds if name not in leading)])
         self._keys = self._key_set(self._given)
-        if len(self._kinds) == 1:
-            self.bound = self._tested  # which is TRUE if the reader cannot test rows by the keys
+        self.bound = self._tested()
 
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
@@ -83,25 +81,14 @@ class Lookup(PlannedScan):
     def key_columns(self) -> tuple[str, ...]:
         return tuple(self._kinds)
 
-    @property
-    def keys(self) -> Node:
-        return self._tested if len(self._kinds) > 1 else Constant(True)
-
-    @cached_property
     def _tested(self) -> Node:
-        """What the rows are tested by when they are read: of one column the keys themselves, of several each column by
-        itself."""
-        node: Node = Constant(True)
-        for name in self._kinds:
-            values = self._given.column(name)
-            # Of doubles beside decimals, and of floats, equality is another thing.
-            if (
-                name in self.instant.schema.names
-                and values.type == self._kinds[name]
-                and len(values) <= _KEYS_PUSHED_MAX
-            ):
-                node = node & col(name).is_in(values.drop_null().unique())
-        return prepare(node, self.instant.schema)
+        """The predicate that rows are tested by when they are read: they have one of the keys of one column. TRUE if
+        there are several, or very many keys, or keys that are compared as another type."""
+        (name, *others), values = self._kinds, self._given.column(0)
+        is_tested = name in self.instant.schema.names and values.type == self._kinds[name] and not others
+        if not is_tested or len(values) > _KEYS_PUSHED_MAX:
+            return Constant(True)
+        return prepare(col(name).is_in(values.drop_null().unique()), self.instant.schema)
 
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""

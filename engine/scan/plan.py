@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from ..predicates import Node
-    from .explain import Explanation
     from .lake_dataset import LakeDataset
 
 
@@ -42,12 +41,6 @@ class Plan:
 
     def __repr__(self) -> str:
         return repr(self.planning)
-
-    def _repr_html_(self) -> str:
-        """The predicate, the columns and the steps so far. Nothing is read to show a plan."""
-        from .explain import page_of_plan
-
-        return page_of_plan(self.planning)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -146,9 +139,9 @@ class Plan:
         units = self.planning.pruned.units
         return as_table(part_reasons(self.planning), units.files.column("path"), units.unit_of)
 
-    def explain(self, path: str | None = None) -> Explanation:
-        """The plan as a text for people, a str: each step, what came in and went out, which index, and what it cost.
-        With a path: why that file is, or is not, read. A notebook shows the steps as a table."""
+    def explain(self, path: str | None = None) -> str:
+        """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
+        path: why that file is, or is not, read."""
         from .explain import of_file, of_plan
 
         if path is not None:

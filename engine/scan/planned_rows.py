@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy, to_numpy
-from ..predicates import Term, terms_of
+from ..parquet.leaves import top_level
+from ..predicates import columns_read
+from ..state.manifest import BASE
+from .file_reader import (
+    check_identity,
+    count_matches,
+    how_read,
+    in_table_types,
+    matching,
+    positions_of_matches,
+    read_matches,
+    rows_looked_at,
+    width_of,
+)
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 from .planning import THREADS, Pair, PlannedScan
-from .row_groups import FINE_ROWS_MIN, row_groups_of, whole_file
-from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
+from .row_groups import row_groups_of
 
 if TYPE_CHECKING:
+    from ..storage import Counted
     from .duckdb_reader import DuckDBReader
     from .index_answer import IndexAnswer
-    from .merged_rows import MergedSlice
+    from .request import SliceRows
 
-_WIDE_OPS = ("!=", "<", "<=", ">", ">=")
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
@@ -65,7 +77,7 @@ def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | N
                 step.note = how_read(context)
         for table in _merged(plan, merged):
             step.came_in += table.num_rows
-            remaining = _matching(table, plan.context)
+            remaining = matching(table, plan.context)
             row_count += remaining.num_rows
             step.went_out, step.note = row_count, "slices by the reader of their own format"
             yield remaining
@@ -111,24 +123,12 @@ def _batches(plan: PlannedScan) -> Iterator[list[Pair]]:
     while start < len(order):
         chosen = np.zeros(pruned.count, dtype=bool)
         chosen[order[start : start + size]] = True
-        if start == 0 and _is_soon_met(plan):
-            tasks = plan.tasks_of_whole_files(pruned.selected(chosen))
-            groups = [whole_file(task) for task in tasks]
-        else:
-            tasks = plan.tasks_of(pruned.selected(chosen))
-            groups = row_groups_of(tasks, plan.context, plan.index_storage)
+        tasks = plan.tasks_to_read(pruned.selected(chosen))
+        groups = row_groups_of(tasks, plan.context, plan.index_storage)
         pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
         if pairs:
             yield pairs
         start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
-
-
-def _is_soon_met(plan: PlannedScan) -> bool:
-    """Whether the first file is read sooner than its fine statistics: a small one that is near, and no value is looked
-    for that may be in one row group alone."""
-    is_near = not plan.storage.is_remote and not plan.index_storage.is_remote
-    is_wide = all(isinstance(term, Term) and term.op in _WIDE_OPS for term in terms_of(plan.bound))
-    return is_near and is_wide and int(plan.pruned.units.row_counts.max()) < FINE_ROWS_MIN
 
 
 def positions(plan: PlannedScan) -> dict[str, np.ndarray]:
@@ -171,7 +171,7 @@ def count(plan: PlannedScan, *, check: bool | None) -> int:
         step.note = "counted"
         step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
         counted = sum(_counts(plan, pairs))
-        counted += sum(_matching(rows, plan.context).num_rows for rows in _merged(plan, merged))
+        counted += sum(matching(rows, plan.context).num_rows for rows in _merged(plan, merged))
         step.went_out = counted
     return total + counted
 
@@ -189,13 +189,9 @@ def _counts(plan: PlannedScan, pairs: list[Pair]) -> Iterator[int]:
 
 # -- which reader ------------------------------------------------------------------------------------------------------
 
-# Measured per value and per file, with all threads at work; and what DuckDB's first query of a process costs more.
-_PYARROW_VALUE_NS, _DUCKDB_VALUE_NS = 12, 4
-_AGGREGATED_VALUE_NS = 60
-_PYARROW_FILE_NS, _DUCKDB_FILE_NS = 300_000, 250_000
-_DUCKDB_QUERY_NS, _DUCKDB_IMPORT_NS = 3_000_000, 80_000_000
-_PAGE_ROWS = 20_000  # DuckDB decodes a page for a row; pyarrow decodes half a row group
-_GROUP_ROWS = 100_000
+# pyarrow reads fewer values as quickly as DuckDB prepares a query, or is imported. Sorting and grouping take it longer.
+_DUCKDB_VALUES_MIN, _AGGREGATED_VALUES_MIN, _IMPORT_VALUES_MIN = 300_000, 50_000, 10_000_000
+_ROWS_PER_NAMED_ROW = 50_000  # that pyarrow decodes: half a row group
 
 
 def by_reader(
@@ -208,7 +204,8 @@ def by_reader(
 ) -> tuple[DuckDBReader | None, list[Pair], list[Pair]]:
     """(the reader by DuckDB, the files that it should read, the files that pyarrow should read). `limit`: so many
     rows of all are wanted, whichever. `is_aggregated`: rows are sorted or grouped, and few returned."""
-    why = _why_pyarrow(plan, pairs, context, limit, _AGGREGATED_VALUE_NS if is_aggregated else _PYARROW_VALUE_NS)
+    values_min = _AGGREGATED_VALUES_MIN if is_aggregated else _DUCKDB_VALUES_MIN
+    why = _why_pyarrow(plan, pairs, context, limit, values_min)
     reader = None
     if not why and pairs:
         from .duckdb_connection import is_supported
@@ -227,9 +224,7 @@ def by_reader(
     return reader, served, [pair for pair in pairs if not reader.served(pair)]
 
 
-def _why_pyarrow(
-    plan: PlannedScan, pairs: list[Pair], context: ReadContext, limit: int | None, pyarrow_value_ns: int
-) -> str:
+def _why_pyarrow(plan: PlannedScan, pairs: list[Pair], context: ReadContext, limit: int | None, values_min: int) -> str:
     """Why pyarrow reads all of some files; empty if DuckDB may read them."""
     if plan.reader == "pyarrow":
         return 'reader="pyarrow" was passed'
@@ -239,23 +234,42 @@ def _why_pyarrow(
         return "few rows are wanted"
     if plan.reader == "duckdb":
         return ""
-    width = width_of(context)
-    pyarrow_ns = sum(_rows_decoded(*pair, _GROUP_ROWS // 2) for pair in pairs) * width * pyarrow_value_ns
-    duckdb_ns = sum(_rows_decoded(*pair, _PAGE_ROWS) for pair in pairs) * width * _DUCKDB_VALUE_NS
-    pyarrow_ns += len(pairs) * _PYARROW_FILE_NS
-    duckdb_ns += len(pairs) * _DUCKDB_FILE_NS + _DUCKDB_QUERY_NS
-    if "duckdb" not in sys.modules:
-        duckdb_ns += _DUCKDB_IMPORT_NS
-    return "little is read" if pyarrow_ns <= duckdb_ns else ""
+    values_min = values_min if "duckdb" in sys.modules else _IMPORT_VALUES_MIN
+    return "little is read" if sum(_rows_decoded(*pair) for pair in pairs) * width_of(context) <= values_min else ""
 
 
-def _rows_decoded(task: FileTask, groups: RowGroups, rows_per_row: int) -> int:
-    """How many rows of a file are decoded, about, if so many are decoded for each that an index named."""
+def _rows_decoded(task: FileTask, groups: RowGroups) -> int:
+    """How many rows of a file pyarrow decodes, about."""
     row_count = rows_kept(task, groups)
-    return row_count if task.rows is None else min(len(task.rows) * rows_per_row, row_count)
+    return row_count if task.rows is None else min(len(task.rows) * _ROWS_PER_NAMED_ROW, row_count)
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MergedSlice:
+    """A slice of which the reader of its own format makes rows. Picklable.
+
+    tasks    one a file
+    files    the same, as that reader takes them (path, kind, merge)
+    """
+
+    tasks: Sequence[FileTask]
+    files: pa.Table
+
+    def check(self, storage: Counted) -> None:
+        """Raises NotReadableError where a base is gone or is not the one that was planned."""
+        for task, kind in zip(self.tasks, self.files.column("kind").to_pylist(), strict=True):
+            if kind == BASE:
+                check_identity(task, storage)
+
+    def rows(self, read: SliceRows, context: ReadContext) -> pa.Table:
+        """Its rows, in the types of the table: the columns that are read and those of the predicate."""
+        rows = read(self.files)
+        names = [*context.columns, *(top_level(context.schema, name) for name in columns_read(context.bound))]
+        columns = {name: rows.column(name) for name in rows.column_names}
+        return in_table_types(columns, list(dict.fromkeys(names)), rows.num_rows, self.tasks[0], context)
 
 
 def to_merge(plan: PlannedScan, chosen: np.ndarray | None = None) -> np.ndarray:
@@ -269,8 +283,6 @@ def to_merge(plan: PlannedScan, chosen: np.ndarray | None = None) -> np.ndarray:
 
 def slices_of(plan: PlannedScan, merged: np.ndarray) -> Iterator[MergedSlice]:
     """What reads each of these slices (bool [units])."""
-    from .merged_rows import MergedSlice  # few tables have slices that are merged
-
     units = plan.pruned.units
     of_files = merged[units.unit_of]
     files = units.files.filter(from_numpy(of_files)).select(["path", "kind", "merge"])
@@ -297,9 +309,3 @@ def _merged(plan: PlannedScan, merged: np.ndarray) -> Iterator[pa.Table]:
             with plan.reporting_changes():
                 one.check(plan.storage)
             yield one.rows(read, plan.context)
-
-
-def _matching(table: pa.Table, context: ReadContext) -> pa.Table:
-    from .merged_rows import matching
-
-    return matching(table, context)

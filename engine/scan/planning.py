@@ -34,11 +34,9 @@ from ..storage import options_of
 from ..storage.threads import prefetched
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
-from .prune import PruneRequest, prune, statistics_outcomes
+from .prune import PruneRequest, StatsReader, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
 from .row_groups import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
-from .rows import read_matches
-from .stats_reader import StatsReader
 from .steps import Step, Steps, event_of, log_entry
 from .units import Deletes, PruningState, Units
 
@@ -105,11 +103,6 @@ class PlannedScan:
     def key_columns(self) -> tuple[str, ...]:
         """The columns of the keys of a look-up; none if a predicate chooses the rows."""
         return ()
-
-    @property
-    def keys(self) -> Node:
-        """As in `ReadContext`."""
-        return Constant(True)
 
     @cached_property
     def pruning(self) -> Node:
@@ -316,8 +309,7 @@ class PlannedScan:
         """The context for other columns. It also locates `more` columns, which may be nested, in the files."""
         instant = self.instant
         schemas = instant.file_schemas
-        tested = [*columns_read(self.bound), *columns_read(self.keys)]
-        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in tested)])
+        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
         return ReadContext(
             location=self.storage.uri,
             index_location=self.index_storage.uri,
@@ -325,7 +317,6 @@ class PlannedScan:
             columns=columns,
             bound=self.bound,
             derived=names_by_path(instant),
-            keys=self.keys,
             partitioning=instant.partitioning,
             columns_in_files=self._columns_in_files(*more),
             names=names_in_files(instant, used),
@@ -353,10 +344,6 @@ class PlannedScan:
         tasks = self.tasks
         groups = row_groups_to_read(tasks, self.context, self.index_storage)
         return list(zip(tasks, groups, strict=True))
-
-    def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
-        """The matching rows of some files, which threads read side by side: one list per file."""
-        return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads if there is more than one item."""

@@ -7,33 +7,48 @@ the predicate is evaluated over them again; what the index does not cover stays 
 impossible are left out. One order serves files and slices (`planned_probes` decides it); what differs is when the
 manifest's rows of files are read: for slices first, because they define which files form a unit; otherwise last, for
 the files that remain.
+
+An index run that is damaged or missing excludes nothing: its index then covers only files of which it still has an
+entry, and its aggregates are ignored (`StatsReader`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...base.arrays import string_scalar, to_numpy
+from ...base.arrays import from_numpy, string_scalar, to_numpy
+from ..indexes.columns import ColumnInFiles, column_in_files
 from ..indexes.kind import Probe, ProbedFiles, planned_probes
 from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
+from ..indexes.stats import format as stats
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
-from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
+from ..indexes.stats.reader import (
+    StatsColumn,
+    aggregate_evidence,
+    file_partition_evidence,
+    partition_value_evidence,
+    stats_index_of,
+)
 from ..predicates import Node, Residual, Term, can_match, columns_of, terms_of
-from ..state import Run
+from ..state import IndexState, Run
 from ..state.manifest import BASE, SNAPSHOT, split_file_ids
-from ..state.runs import RUNS_AHEAD_MAX
+from ..state.run_lookups import get_by_ids
+from ..state.runs import RUNS_AHEAD_MAX, DamagedRun, warn_of_damage
 from ..state.snapshot import Snapshot
 from ..storage.threads import prefetched
-from .file_tasks import TASK_FIELDS
-from .stats_reader import StatsReader, probed_files
 from .steps import Reading, Step, Steps
-from .units import PruningState, Units, plain_units, units_of
+from .units import TASK_FIELDS, PruningState, Units, plain_units, units_of
+
+T = TypeVar("T")
 
 DECIDED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
@@ -184,8 +199,7 @@ class _Pruning:
                 steps = Steps()
                 return self._probed(remaining.filtered(), others, steps), steps.steps
 
-            stats = first.columns[0].stats
-            pieces = ranges.cut(stats.cuts(PIECE_ENTRIES))
+            pieces = ranges.cut(first.columns[0].stats.cuts(PIECE_ENTRIES))
             if len(pieces) == 1:
                 results = [of_piece(pieces[0])]
             else:
@@ -324,3 +338,104 @@ def _is_filtered_after(number: int, total: int) -> bool:
     first, then ever more seldom, so that a predicate of thousands of parts takes time as their number, not its square.
     """
     return number <= _EVALUATED_EACH_MAX or number & (number - 1) == 0 or number == total
+
+
+# -- statistics of one version, without damaged runs -------------------------------------------------------------------
+
+
+@dataclass
+class StatsReader:
+    """Evidence about files of one snapshot.
+
+    strict     a damaged index run is an error
+    damaged    the paths of index runs that could not be read
+    """
+
+    snapshot: Snapshot
+    strict: bool = False
+    damaged: list[str] = field(default_factory=list)
+    _in_files: dict[str, ColumnInFiles | None] = field(default_factory=dict)
+    _columns: dict[str, StatsColumn | None] = field(default_factory=dict)
+
+    def in_files(self, column: str) -> ColumnInFiles | None:
+        """Where a column is in the files of this version."""
+        if column not in self._in_files:
+            self._in_files[column] = column_in_files(self.snapshot.instant, column)
+        return self._in_files[column]
+
+    def stats_column(self, column: str) -> StatsColumn | None:
+        """The statistics of a column, None where no index has any."""
+        try:
+            return self._columns[column]
+        except KeyError:  # where another thread met damage it is gone again, and what this one made still serves
+            opened = self._columns[column] = StatsColumn.of(self.snapshot, column, self.damaged)
+            return opened
+
+    def of_files(self, column: str, files: pa.Table) -> ColumnEvidence:
+        """(evidence, bool [files] for which it holds), one for each type in which the column was indexed. Of other
+        files nothing is known: not even that their values lie within its type. `files`: rows of the manifest by file
+        id, at least file_id, partition_id, segment and kind."""
+        ids = to_numpy(files.column("file_id"))
+        if column in self.snapshot.instant.partitioning:
+            return file_partition_evidence(self.snapshot, column, ids)
+
+        def read() -> ColumnEvidence:
+            column_stats = self.stats_column(column)
+            return [] if column_stats is None or not len(ids) else column_stats.of_files(probed_files(self, files))[0]
+
+        return self.retry_without_damaged_runs(read)
+
+    def fine_locations(self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False) -> list[pa.Table]:
+        """Where each file's fine statistics lie, in each index that has some of the columns; those of the first, which
+        `create` made, in any case: a table an index of path, offset and length, a row a file, null where it has none.
+        `with_footers`: and its packed footer, null where the index has none. `ids`: uint64, ascending."""
+        instant = self.snapshot.instant
+        indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
+        indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
+        return [
+            self.retry_without_damaged_runs(partial(self._fine_of, index, ids, with_footers))
+            for index in {index.id: index for index in indexes}.values()
+        ]
+
+    def _fine_of(self, index: IndexState, ids: np.ndarray, with_footers: bool) -> pa.Table:
+        names = [f.name for f in stats.FINE_FIELDS]
+        names = names if with_footers else names[:-1]
+        readable = [run for run in index.runs if run.path not in self.damaged]
+        listed, rows = get_by_ids(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
+        if len(listed) == len(ids):
+            return rows
+        places = np.searchsorted(listed, ids)
+        is_listed = np.zeros(len(ids), dtype=bool)
+        is_listed[np.searchsorted(ids, listed)] = True
+        return rows.take(from_numpy(np.where(is_listed, places, 0), is_listed))
+
+    # -- damage -------------------------------------------------------------------------------------------------------
+
+    def retry_without_damaged_runs(self, work: Callable[[], T]) -> T:
+        """The result of `work`, repeated without each run that turns out damaged or gone: with a warning, or, where
+        `strict`, as the error that it gave."""
+        while True:
+            try:
+                return work()
+            except DamagedRun as damage:
+                self._note(damage.run, damage.error)
+                self._columns.clear()
+
+    def _note(self, run: Run, error: Exception) -> None:
+        self.snapshot.readers.forget(run)
+        if self.strict:
+            raise error
+        if run.path not in self.damaged:
+            self.damaged.append(run.path)
+            warn_of_damage(error)
+
+
+def probed_files(reader: StatsReader, files: pa.Table) -> ProbedFiles:
+    """Files, as rows of the manifest by file id, for probes."""
+    return ProbedFiles(
+        to_numpy(files.column("file_id")),
+        reader.snapshot,
+        reader.damaged,
+        to_numpy(files.column("segment")),
+        to_numpy(pc.equal(files.column("kind"), string_scalar(BASE))),
+    )

@@ -73,6 +73,38 @@ def row_groups_of(
     ]
 
 
+@dataclass
+class KeptRowGroups:
+    """The row groups of some files that may match, with their statistics.
+
+    groups     of each task, as `row_groups_of` returns them
+    places     of each task: int64, the positions in `fine` of its kept row groups; None if its row groups are not known
+    certain    bool [row groups in `fine`]: kept, counted exactly, and every row matches
+    """
+
+    groups: list[RowGroups]
+    fine: FineRows
+    places: list[np.ndarray | None]
+    certain: np.ndarray
+
+
+def kept_row_groups(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> KeptRowGroups:
+    """`row_groups_of`, with the statistics that it read."""
+    fine = read_fine_rows(tasks, storage, context.strict)
+    groups = row_groups_of(tasks, context, storage, fine)
+    starts = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
+    kept = KeptRowGroups(groups, fine, [], np.zeros(len(fine.task), dtype=bool))
+    for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
+        if of_task.kept is None or not fine.is_listed[i]:
+            kept.places.append(None)
+            continue
+        own = starts[i] + np.searchsorted(fine.row_group[starts[i] : starts[i + 1]], of_task.kept)
+        kept.places.append(own)
+        if task.is_exact:
+            kept.certain[own] = np.array(of_task.all_match, dtype=bool) | task.all_match
+    return kept
+
+
 def row_groups_to_read(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
     """`row_groups_of`, for reading rows: small files are whole if all of their rows match, and also if they are many,
     local and without filters. Their statistics take as long as they save, and DuckDB reads footers anyway."""

@@ -24,9 +24,9 @@ from ..predicates import Constant
 from . import planned_rows
 from .best_first import NULLS_FIRST, NULLS_LAST, VALUES, BestFirstSearch, BestPossible, Code, Pair, RowGroupBounds
 from .bounds import Bounds, best_ends
+from .file_reader import matches_in_file
 from .file_tasks import FileTask, RowGroups
 from .request import SortKey
-from .rows import matches_in_file
 
 if TYPE_CHECKING:
     from ..indexes.probe_results import Positions
@@ -185,9 +185,7 @@ class FirstRows:
             self._seed = seed
 
     def observe_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:
-        is_certain = np.zeros(len(groups.fine.task), dtype=bool)
-        is_certain[certain] = True
-        self.observe_units(groups.bounds, groups.fine.row_count, is_certain)
+        self.observe_units(groups.bounds, groups.fine.row_count, certain)
 
     def read(self, pairs: list[Pair]) -> None:
         plan, keys = self._plan, self._keys
@@ -257,7 +255,7 @@ class FirstRows:
             rows = np.sort(positions[files == number])
             if len(rows):
                 pairs.append((replace(task, rows=rows, rows_exact=True), RowGroups(None)))
-        context = replace(self._plan.context_for(self._columns), bound=Constant(True), keys=Constant(True))
+        context = replace(self._plan.context_for(self._columns), bound=Constant(True))
         return [table for tables in planned_rows.read_pairs(self._plan, pairs, context) for table in tables]
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ..indexes.secondary.included import StoredRows
 
 
+TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]  # of the manifest, for tasks
+
+
 @dataclass
 class PruningState:
     """The units of a table that may have a match. Files are numbers until few remain: before their rows of the manifest

@@ -31,7 +31,7 @@ from lake_strategies import lakes, make_file, simple_predicates
 from library_versions import needs
 from oracle import multiset
 from skipstone import col
-from skipstone.engine.scan import duckdb_connection, duckdb_reader
+from skipstone.engine.scan import duckdb_connection, duckdb_reader, duckdb_select
 from wide_rows import wide_table
 
 pytestmark = needs("duckdb", 2, what="DuckDB as the reader")
@@ -258,6 +258,41 @@ def test_of_named_rows_only_their_row_groups_are_read(tmp_path: Path) -> None:
     assert plan.to_table().num_rows == 2 and "1 file by DuckDB" in plan.explain()
 
 
+@pytest.mark.parametrize("rows_max", [0, 1 << 17])
+def test_named_rows_of_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
+    """Small files are read together: a row is named by its number in one file, and is another one in the others."""
+    monkeypatch.setattr(duckdb_select, "_SMALL_FILE_ROWS_MAX", rows_max)
+    for part in range(6):
+        users = [f"u{(7 * part + row * row) % 97}" for row in range(500)]
+        rows = {
+            "user": users,
+            "kind": [f"k{row % 3}" for row in range(500)],
+            "row": range(500 * part, 500 * part + 500),
+        }
+        make_file(tmp_path / f"day={part % 2}", f"{part}.parquet", rows)
+    table = ss.create(tmp_path)
+    table.create_index("user", kind="secondary")
+    texts: list[str] = []
+    real = duckdb_reader.to_arrow
+
+    def to_arrow(opened: Any, text: str) -> pa.Table:
+        texts.append(text)
+        return real(opened, text)
+
+    monkeypatch.setattr(duckdb_reader, "to_arrow", to_arrow)
+    for where in (
+        "user = 'u11'",
+        "user IN ('u1', 'u50') AND kind <> 'k1'",
+        "user = 'u11' AND day = 1",
+        "user = 'u7' OR row = 9",
+    ):
+        assert table.scan(where, reader="duckdb").to_table().num_rows > 5
+        both(table, where)
+    one = table.scan("user = 'u11'", reader="duckdb").positions().num_rows
+    assert table.lookup(pa.table({"user": ["u11"]}), on="user", reader="duckdb").to_table().num_rows == one
+    assert any(" UNION ALL " in text for text in texts) == (rows_max == 0)
+
+
 def test_rule_58_a_large_file_after_small_ones_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares of 0.1, 0.2 and 3, 0.1: the first two, added and taken away again, leave 5e-17."""
     from skipstone.engine.scan import duckdb_reader
@@ -460,7 +495,7 @@ TYPES_IN_DOCS = {
 
 
 def test_the_table_of_readers_in_the_docs() -> None:
-    from skipstone.engine.scan.duckdb_text import type_text
+    from skipstone.engine.scan.duckdb_select import type_text
 
     page = (Path(ss.__file__).parent / "docs/performance.md").read_text(encoding="utf-8")
     lines = [

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.scan import rows as reading_rows
-from skipstone.engine.scan.file_reader import verify_unchanged
+from skipstone.engine.scan import file_reader as reading_rows
+from skipstone.engine.scan.file_reader import read_matches, verify_unchanged
 from skipstone.engine.scan.row_groups import row_groups_of
-from skipstone.engine.scan.rows import read_matches
 from skipstone.engine.storage import Counted, open_storage
 
 NAME = "a=1/f.parquet"

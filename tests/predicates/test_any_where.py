@@ -13,7 +13,7 @@ import pytest
 import skipstone as ss
 from any_where import WHERES, any_where_rows
 from skipstone.engine.predicates import TwoColumnTerm, matches, parse, prepare, terms_of
-from skipstone.engine.scan.duckdb_text import condition_text
+from skipstone.engine.scan.duckdb_select import condition_text
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.scan import rows as reading_rows
+from skipstone.engine.scan import file_reader as reading_rows
 
 pytest.importorskip("obstore")
 
@@ -53,7 +53,7 @@ def test_the_same_rows_however_they_are_fetched(
     bucket: Any, monkeypatch: pytest.MonkeyPatch, where: str, columns: list[str] | None, prefetch_bytes: int
 ) -> None:
     expected = read(where, columns)
-    monkeypatch.setattr(reading_rows, "_PREFETCH_BYTES_MAX", prefetch_bytes)
+    monkeypatch.setattr(reading_rows, "_FILE_PREFETCH_BYTES_MAX", prefetch_bytes)
     found = read(where, columns)
     assert found.schema == expected.schema and found.num_rows == expected.num_rows
     if expected.num_columns:

@@ -189,10 +189,10 @@ _MEMBERS = """
     lake.partition_expression -> works
     lake.replace_schema(lake.schema).count_rows() -> works
     lake.replace_schema(lake.schema.remove(0)) -> InvalidArgumentError
-    lake.sort_by([("i", "descending")]).head(1) -> works
-    small.join(times, "i").to_table() -> works
+    lake.sort_by([("i", "descending")]).head(1) -> NotReadableError
+    small.join(times, "i").to_table() -> NotReadableError
     times.join(small, "i").to_table() -> NotReadableError
-    small.join_asof(times, on="i", by=[], tolerance=0).to_table() -> works
+    small.join_asof(times, on="i", by=[], tolerance=0).to_table() -> NotReadableError
     ds.dataset([lake, lake]).to_table() -> NotReadableError
     ds.UnionDataset(lake.schema, [lake]).count_rows() -> NotReadableError
     ds.Scanner.from_dataset(lake).to_table() -> NotReadableError

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +19,8 @@ from hypothesis import strategies as st
 from lake_strategies import lakes
 from oracle import check_scan
 from predicate_strategies import predicates
+
+PACKAGE = Path(ss.__file__).parent
 
 
 @given(st.data())
@@ -155,3 +159,33 @@ def test_a_field_of_a_struct_is_read_without_the_others(tmp_path: Path) -> None:
     assert bytes_read(table.scan("payload.at.x >= 10", columns=["payload.user"])) < sizes["payload.at.y"]
     assert bytes_read(table.scan("n = 7", columns=["payload.at.x"])) < sizes["payload.at.y"]
     assert bytes_read(table.scan(columns=["payload.user", "payload"])) > sizes["payload.body"]
+
+
+@pytest.mark.parametrize("kind, files_max", [(None, 70), ("secondary", 72)])
+def test_the_files_of_ours_that_a_scan_by_sql_enters(tmp_path: Path, kind: str | None, files_max: int) -> None:
+    """These files show how a scan works: a newcomer has to read them. The aim is 40; never raise a number."""
+    for part in range(4):
+        rows = range(30_000 * part, 30_000 * part + 30_000)
+        table = pa.table(
+            {"user": [f"u{row % 997}" for row in rows], "k": rows, "amount": pc.divide(pa.array(rows), 2.0)}
+        )
+        pq.write_table(table, tmp_path / f"{part}.parquet")
+    lake = ss.create(tmp_path)
+    if kind is not None:
+        lake.create_index("user", kind=kind)
+    where = "k = 31000" if kind is None else "user = 'u5'"
+    assert lake.scan(where, columns=["k", "amount"]).to_table().num_rows  # what a process does once is done
+    lake, entered = ss.open(tmp_path), set[str]()
+
+    def note(frame: object, event: str, argument: object) -> None:
+        entered.add(frame.f_code.co_filename)  # type: ignore[attr-defined]
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        lake.scan(where, columns=["k", "amount"]).to_table()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    ours = {name for name in entered if Path(name).is_relative_to(PACKAGE) and "site-packages" not in name}
+    assert len(ours - {__file__}) <= files_max, sorted(ours)

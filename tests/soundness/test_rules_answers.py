@@ -14,8 +14,8 @@ import pytest
 import skipstone as ss
 from lake_strategies import add_told, kept_paths, make_file, told_file, told_stats, told_table
 from skipstone.engine.predicates import Unknown
+from skipstone.engine.scan.file_reader import read_matches
 from skipstone.engine.scan.row_groups import row_groups_of
-from skipstone.engine.scan.rows import read_matches
 from skipstone.engine.storage import Counted, open_storage
 
 

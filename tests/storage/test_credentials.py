@@ -129,7 +129,6 @@ def test_nothing_that_is_made_of_options_shows_them(caplog: pytest.LogCaptureFix
         asked = ss.open("s3://bucket/lake", storage_options=options, pickle_credentials=True)
         assert pickle.loads(pickle.dumps(asked.scan("x = 1"))).count() == 1
         assert b"somebody" in pickle.dumps(asked)
-        shown += [plan._repr_html_(), plan.explain()._repr_html_()]
         shown += [plan.explain(), str(table.history().to_pylist()), str(table.files().to_pylist())]
     assert "scan of s3://bucket/lake" in caplog.text and "version 2 of s3://bucket/lake" in caplog.text
     assert not [text for text in [*shown, caplog.text] if HIDDEN in text or "somebody" in text]

@@ -30,7 +30,7 @@ from skipstone.engine.indexes.stats import format as stats_format
 from skipstone.engine.predicates import ast
 from skipstone.engine.predicates import literals as operands
 from skipstone.engine.scan import duckdb_select, lookup
-from skipstone.engine.scan import rows as reading_rows
+from skipstone.engine.scan import file_reader as reading_rows
 from skipstone.engine.state import lsm
 
 JSON = pa.json_(pa.string()) if has("pyarrow", 19) else pa.large_binary()
@@ -104,6 +104,7 @@ def small_bounds(r: random.Random) -> Iterator[None]:
         mock.patch.object(reading_rows, "_FEW_ROWS_MAX", r.choice([1, 64])),
         mock.patch.object(duckdb_select, "_POSITIONS_MAX", r.choice([1, 1_000])),
         mock.patch.object(duckdb_select, "_POSITION_FILES_MAX", r.choice([0, 32])),
+        mock.patch.object(duckdb_select, "_SMALL_FILE_ROWS_MAX", r.choice([0, 1 << 17])),
     ):
         yield
 

@@ -1,4 +1,4 @@
-"""What a notebook shows: HTML of plans, explanations and layouts in which every name is text; bars."""
+"""What a notebook shows: HTML of layouts in which every name is text; bars."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import html.parser
 import json
 import logging
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,29 +76,8 @@ def table(tmp_path: Path) -> ss.Table:
 
 def test_every_name_is_text(table: ss.Table) -> None:
     table.create_index(ODD, kind="bloom")
-    plan = table.scan(ss.col(ODD) == f"{ODD}2")
-    assert ODD in _shown(plan).text and "a <b>lake & co" in _shown(plan).text
-    explanation = plan.explain()
-    assert f"{ODD}2" in _shown(explanation).text and "bloom(" in _shown(explanation).text
-    assert ODD in _shown(plan.explain("2.parquet")).text
     layout = table.layout(ODD)
     assert ODD in _shown(layout).text and "a look-up reads" in _shown(layout).text and "rect" in _shown(layout).tags
-
-
-def test_showing_a_plan_reads_nothing(table: ss.Table) -> None:
-    plan = table.scan("n = 7")
-    before = table.handle.index_storage.reading(), table.handle.storage.reading()
-    assert "not worked out yet" in _shown(plan).text
-    assert (table.handle.index_storage.reading(), table.handle.storage.reading()) == before
-    assert plan.count() == 1
-    assert "statistics" in _shown(plan).text and "not worked out yet" not in _shown(plan).text
-
-
-def test_an_explanation_is_a_text(table: ss.Table) -> None:
-    explanation = table.scan("n = 7").explain()
-    assert isinstance(explanation, str) and explanation == f"{explanation}"
-    again = pickle.loads(pickle.dumps(explanation))
-    assert again == explanation and again._repr_html_() == explanation._repr_html_()
 
 
 def test_a_bar_in_a_notebook_is_one_output(table: ss.Table, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def _lake(folder: Path, seed: int, files: int) -> dict[str, list[pa.Table]]:
 
 
 def _places(table: ss.Table) -> pa.Table:
-    from skipstone.engine.scan.stats_reader import StatsReader
+    from skipstone.engine.scan.prune import StatsReader
 
     snapshot = table.handle.snapshot
     ids = np.sort(table.files(columns=["file_id"]).column("file_id").to_numpy())
