@@ -17,7 +17,7 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,7 +46,7 @@ from ..engine.state.leftovers import Leftovers
 from ..engine.state.paths import task_path
 from ..engine.storage import Entry, Storage, StorageOptions, open_storage, options_of
 from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
-from ..engine.verify import Checker, Finding, file_findings, run_findings
+from ..engine.verify import Checker, Finding, file_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
 from .jobs import PARTS_PER_CORE, map_parts
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 _PART_FILES_MIN = 64  # footers that take about as long as a task
 _PART_BYTES_MIN = 16 << 20  # of data files: reading a column of them takes about as long as a task
 _FIRST_BYTES_PER_CORE = 256 << 20  # of the first wave of a build, which shows how fast the next ones are
-_DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,9 @@ class _Places:
         return open_storage(self.index_location, self.options, is_index=True)
 
 
-def _even(spark: SparkSession, items: Any, weights: Sequence[float] | None = None) -> list[Any]:
+def _even(spark: SparkSession, items: Any) -> list[Any]:
     """Divide a sequence or a table into a few parts per core."""
-    cuts = split_evenly(weights or [1.0] * len(items), PARTS_PER_CORE * slots(spark))
+    cuts = split_evenly([1.0] * len(items), PARTS_PER_CORE * slots(spark))
     return [items[cut] for cut in cuts]
 
 
@@ -345,7 +344,7 @@ def verify(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> list[Finding]:
-    """As `Table.verify`: executors look at the data files, and with `deep` read their footers and all bytes of the
+    """As `Table.verify`: executors look at the data files, and with `deep` read their footers; the driver reads the
     index. Return what is wrong, in the order of `Table.verify`; [] if nothing is.
 
     Args:
@@ -362,25 +361,13 @@ class _Checker(Checker):
     def __init__(self, spark: SparkSession, progress: Progress | None):
         self._spark, self._progress = spark, progress
 
-    def check_runs(self, handle: Handle, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
-        weights = [float((size_bytes or 0) + OPEN_BYTES) for _, size_bytes in runs]
-        if not deep or sum(weights) < _DEEP_BYTES_MIN:
-            return super().check_runs(handle, runs, deep)
-        return self._run(_check_runs, handle, deep, _even(self._spark, runs, weights), "index, parts")
-
     def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
         if files.num_rows < _PART_FILES_MIN:
             return super().check_files(handle, files, deep)
-        return self._run(_check_files, handle, deep, _even(self._spark, files), "files, parts")
-
-    def _run(self, function: Callable, handle: Handle, deep: bool, parts: list[Any], step: str) -> list[Finding]:
-        work = partial(function, _Places(handle.location, handle.index_storage.uri, handle.storage_options), deep)
-        findings = map_parts(self._spark, work, parts, step=step, progress=self._progress)
+        work = partial(_check_files, _Places(handle.location, handle.index_storage.uri, handle.storage_options), deep)
+        parts = _even(self._spark, files)
+        findings = map_parts(self._spark, work, parts, step="files, parts", progress=self._progress)
         return [finding for part in findings for finding in part]
-
-
-def _check_runs(places: _Places, deep: bool, runs: list[tuple[str, int | None]]) -> list[Finding]:
-    return run_findings(places.index_storage(), runs, deep)
 
 
 def _check_files(places: _Places, deep: bool, files: pa.Table) -> list[Finding]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -62,7 +63,7 @@ def stored_times(table: Table, names: Iterable[str], tasks: Sequence[FileTask]) 
     names = [name for name in names if name not in table.handle.instant.partitioning]
     every = {task.path for task in tasks}
     days_and_instants = _old_files(table, names, _is_shifted, every)
-    chosen = days_and_instants | _old_files(table, names, _has_no_zone, every)
+    chosen = days_and_instants | _old_files(table, names, _has_no_zone, every) | _without_bounds(table, names)
     storage = table.handle.storage
 
     def look(task: FileTask) -> StoredTimes:
@@ -121,6 +122,21 @@ def _old_files(
     terms = [_is_old(path, kind) for path, kind in chosen.items()]
     kept = table.scan(terms[0] if len(terms) == 1 else Or(tuple(terms)), []).planning
     return {task.path for task in kept.tasks_of_whole_files()}
+
+
+def _without_bounds(table: Table, names: Sequence[str]) -> set[str]:
+    """The paths of the files that have no bounds for a timestamp without a zone, whatever another index contains: INT96
+    has none."""
+    planning = table.scan(None, []).planning
+    files = planning.pruned.units.files
+    has_bounds = np.ones(files.num_rows, dtype=bool)
+    for path, kind in leaf_types(table.schema).items():
+        if top_level(table.schema, path) in names and _has_no_zone(kind):
+            is_bounded = np.zeros(files.num_rows, dtype=bool)
+            for evidence, covered in planning.evidence.of_files(path, files):
+                is_bounded |= covered & evidence.has_lower
+            has_bounds &= is_bounded
+    return set(files.filter(pa.array(~has_bounds)).column("path").to_pylist())
 
 
 def _is_old(path: str, kind: pa.DataType) -> Node:
