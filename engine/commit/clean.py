@@ -106,15 +106,13 @@ def clean(
     dry_run: bool,
     progress: Progress | None,
     remove: Remover | None = None,
-    list_data: Callable[[Storage], list[Entry]] | None = None,
 ) -> pa.Table:
-    """See `Table.clean`. `remove`: who removes what was chosen; by default this process, file by file. `list_data`: who
-    lists the table's directory, as `walk` does; by default this process."""
+    """See `Table.clean`. `remove`: who removes what was chosen; by default this process, file by file."""
     if not is_integer(retain_versions, 1):
         raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
-    data_files = (list_data or _walked)(handle.storage) if delete_data else []
+    data_files = walk(handle.storage, [""]) if delete_data else []
     listing = list_files(handle, round(min_age / dt.timedelta(microseconds=1)), data_files)
     removed, plan = clean_listed(handle, listing, retain_versions, progress, remove, dry_run=dry_run)
     if removed.num_rows or plan.versions:
@@ -190,13 +188,9 @@ def _age_text(age: dt.timedelta) -> str:
     return f"{hours:g} hour{'s'[: hours != 1]}" if hours >= 1 else f"{seconds:g} seconds"
 
 
-def _walked(storage: Storage) -> list[Entry]:
-    return walk(storage, [""])[0]
-
-
 def list_files(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanListing:
     """List the index. `age_us`: files that were written longer ago are old."""
-    index_files = walk(handle.index_storage, OWN_FOLDERS)[0]
+    index_files = walk(handle.index_storage, OWN_FOLDERS)
     old_us = storage_now_us(handle.index_storage) - age_us
     written = [(owner_of(entry.path), entry) for entry in (*index_files, *data_files)]
     young = frozenset(owner for owner, entry in written if owner is not None and entry.modified_ns // 1000 > old_us)
@@ -218,18 +212,18 @@ def owner_of(path: str) -> str | None:
     return match[1] if match else None
 
 
-def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = None) -> tuple[list[Entry], list[str]]:
-    """What lies below some folders, and the folders that were not looked into: those that wait once there are
-    `folders_max` of them. Links to folders are not followed, and no index is looked into."""
-    entries, waiting = [], deque(folders)
-    while waiting and (folders_max is None or len(waiting) < folders_max):
+def walk(storage: Storage, folders: Iterable[str]) -> list[Entry]:
+    """The files below some folders. Links to folders are not followed, and no index is looked into."""
+    entries: list[Entry] = []
+    waiting = deque(folders)
+    while waiting:
         path = waiting.popleft()
         if path and storage.has_link(path):
             continue
         files, inner = storage.list_folder(path)
         entries += files
         waiting.extend(f"{path}/{name}" if path else name for name in inner if name != INDEX_FOLDER)
-    return entries, list(waiting)
+    return entries
 
 
 def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_versions: int) -> CleanPlan:

@@ -86,7 +86,7 @@ def purge(handle: Handle, drop_savepoints: bool, min_age: dt.timedelta, progress
 
 def _remove_served(handle: Handle, progress: Progress | None) -> pa.Table:
     """Remove the manifests that `serve` wrote, which contain partition values. It writes those of live files again."""
-    entries = walk(handle.index_storage, [SERVED_FOLDER])[0]
+    entries = walk(handle.index_storage, [SERVED_FOLDER])
     remove_here(handle, [("manifest", entry) for entry in entries], progress)
     rows = [{"kind": "manifest", "path": entry.path, "size_bytes": entry.size_bytes} for entry in entries]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -115,7 +115,7 @@ def _clean(handle: Handle, age_us: int, progress: Progress | None) -> pa.Table:
 def _listing(handle: Handle, latest: Instant, age_us: int) -> tuple[CleanListing, list[str]]:
     """(the files, of which all are old except those of transactions that may be running; temporary files that are
     younger than the safety margin, which are not listed)."""
-    data_files = walk(handle.storage, [""])[0] if handle.log is None else []
+    data_files = walk(handle.storage, [""]) if handle.log is None else []
     listing = list_files(handle, age_us, data_files)
     young = set(listing.young)
     if young:
@@ -141,7 +141,7 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit:
         base = newest.instant
-        present = {entry.path for entry in walk(handle.storage, [""])[0]} if handle.log is None else None
+        present = {entry.path for entry in walk(handle.storage, [""])} if handle.log is None else None
         if base.savepoints:
             raise CommitConflictError("another writer made a savepoint meanwhile; purge again")
         forgotten = {} if present is None else _missing(newest, present)

@@ -20,13 +20,12 @@ import pyarrow as pa
 from ...errors import CorruptionError, NotATableError, SchemaError
 from ..indexes.task_result import TaskResult
 from ..lakes.difference import Difference, difference, with_unlisted
-from ..lakes.directory import entries_of, list_parquet
-from ..lakes.folder_times import folder_times, folders_of
+from ..lakes.directory import list_parquet
+from ..lakes.folder_times import folder_times
 from ..progress import Progress
 from ..state import Instant
 from ..state.lsm import RunWriter
 from ..state.snapshot import Snapshot
-from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
@@ -38,9 +37,6 @@ from .schemas import misfits, quarantined_of, reasons_of, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
-
-
-ListFiles: TypeAlias = Callable[[Storage, Storage, Progress | None], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -58,16 +54,15 @@ def sync_directory(
     adopts: bool = True,
     *,
     widens: bool = True,
-    list_files: ListFiles | None = None,
     attach: Attacher = attach_all,
 ) -> Synced:
     """See `Table.sync`.
 
-    adopts, widens        whether new columns, and wider types, of files become the table's
-    list_files, attach    what lists the directory, and reads the footers of new files
+    adopts, widens    whether new columns, and wider types, of files become the table's
+    attach            what reads the footers of new files
     """
     base = handle.timeline.latest(known=handle.instant) or handle.instant
-    seen = _look(handle, base, list_files, progress)
+    seen = _look(handle, base, progress)
     evolution = Evolution(adopts, widens)
     new_names = _nothing_to_do(seen.before, seen.changes(seen.before), evolution)
     newest = handle.timeline.latest(known=base)  # what was committed during the listing is looked at by the loop
@@ -83,7 +78,7 @@ def sync_directory(
         is_valid = work is None or work.basis == (changes, columns_state(newest.instant))
         if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
             writing.leftovers.remove()
-            seen = _look(handle, newest.instant, list_files, progress)
+            seen = _look(handle, newest.instant, progress)
             changes, work = seen.changes(newest), None
         if work is None:
             work = _directory_work(handle, writing, newest, changes, seen, evolution, attach, progress)
@@ -129,21 +124,24 @@ class Seen:
         return self._changes
 
 
-def _look(handle: Handle, latest: Instant, list_files: ListFiles | None, progress: Progress | None) -> Seen:
+def _look(handle: Handle, latest: Instant, progress: Progress | None) -> Seen:
     """List the directory. `latest`: the newest version. Raises NotATableError if the directory is missing."""
-    place = handle.storage.kind()
-    # Not mounted, most likely: no reason to remove every file. A table that is empty may have none yet.
-    if place == "file" or (place is None and latest.totals["files"]):
-        raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
+    _check_directory(handle, latest)
     start_ns, folders = time.time_ns(), set[str]()
-    if list_files is None:
-        listed = list_parquet(handle.storage, handle.index_storage, progress, folders)
-    else:
-        listed = list_files(handle.storage, handle.index_storage, progress)
-        folders = folders_of(entry.path for entry in entries_of(listed))
+    listed = list_parquet(handle.storage, handle.index_storage, progress, folders)
+    if not handle.storage.is_remote:
+        _check_directory(handle, latest)  # it may have been moved away meanwhile
     before = Snapshot(latest, handle.readers)
     times = folder_times(handle.storage, folders, start_ns)
     return Seen(with_unlisted(listed, before, handle.storage), before, times)
+
+
+def _check_directory(handle: Handle, latest: Instant) -> None:
+    """Raises NotATableError if the directory is missing, unless the table is empty: it may have none yet. The directory
+    is not mounted, most likely: no reason to remove every file."""
+    place = handle.storage.kind()
+    if place == "file" or (place is None and latest.totals["files"]):
+        raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------

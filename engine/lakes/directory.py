@@ -38,7 +38,7 @@ def list_parquet(
     Adds the listed folders to `folders`. Reports `progress("folders", listed, found so far)` and `progress("files",
     found, None)`.
     """
-    files, _ = list_below(storage, index_storage.uri, [""], progress, seen=folders)
+    files = list_below(storage, index_storage.uri, [""], progress, seen=folders)
     return files.take(pc.sort_indices(files.column("path")))
 
 
@@ -47,12 +47,11 @@ def list_below(
     index_location: str,
     folders: Iterable[str],
     progress: Progress | None = None,
-    folders_max: int | None = None,
     seen: set[str] | None = None,
     known: Container[str] = (),
-) -> tuple[pa.Table, list[str]]:
-    """List some folders. Return the files, in no order, and the folders that were not listed: it stops at `folders_max`
-    waiting folders. Folders within them that are `known` are not listed. Adds the listed folders to `seen`."""
+) -> pa.Table:
+    """List some folders. Return the files, in no order. Folders within them that are `known` are not listed. Adds the
+    listed folders to `seen`."""
     unlisted, listed, found = deque(folders), 0, 0
     folder_count = len(unlisted)
     index_folder = index_location.removeprefix(f"{storage.uri}/")
@@ -61,14 +60,11 @@ def list_below(
     waiting: set[Future] = set()
     with Threads(THREADS, thread_name_prefix="skipstone-list") as pool:
         while unlisted or waiting:
-            is_enough = folders_max is not None and len(unlisted) >= folders_max
-            while unlisted and len(waiting) < 2 * THREADS and not is_enough:
+            while unlisted and len(waiting) < 2 * THREADS:
                 folder = unlisted.popleft()
                 waiting.add(pool.submit(_folder, storage, folder))
                 if seen is not None:
                     seen.add(folder)
-            if not waiting:
-                break
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 files, inner = future.result()
@@ -86,9 +82,7 @@ def list_below(
                 progress("folders", listed, folder_count)
     if progress:
         progress("files", found, found)
-        if unlisted:  # which other processes list and report
-            progress("folders", listed, listed)
-    return pa.concat_tables([*tables, listed_of(entries)]), list(unlisted)
+    return pa.concat_tables([*tables, listed_of(entries)])
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:

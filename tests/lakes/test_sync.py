@@ -47,6 +47,26 @@ def test_a_directory_that_went_is_no_reason_to_take_out_what_others_added(tmp_pa
         behind.sync()
 
 
+def test_a_directory_that_is_moved_while_it_is_listed_takes_out_no_file(lake, tmp_path_factory, monkeypatch):
+    from skipstone.engine.lakes import directory
+
+    index = tmp_path_factory.mktemp("index")
+    table, elsewhere, list_folder = ss.create(lake, index_path=index), lake.with_name("elsewhere"), directory._folder
+
+    def moving(storage, folder):
+        if lake.exists():
+            lake.rename(elsewhere)
+        return list_folder(storage, folder)
+
+    monkeypatch.setattr(directory, "_folder", moving)
+    with pytest.raises(ss.NotATableError, match="no such directory"):
+        table.sync()
+    monkeypatch.undo()
+    elsewhere.rename(lake)
+    with ss.open(lake, index_path=index) as again:
+        assert again.version == 1 and _values(again) == [1, 2]
+
+
 def test_same_size_and_other_time_is_another_file(lake):
     _write(lake, "one.parquet", [1, 2], when=10**18)
     table = ss.create(lake)
