@@ -5,6 +5,9 @@ module then waits permanently. Skipstone loads most of its modules, and librarie
 needs them, so a fork next to scanning threads could meet such an import. DuckDB has locks of its own, such as those of
 its allocator: a child that needs one that a thread of the parent held waits permanently, too.
 
+pyarrow has two such locks at its first use: it imports pandas, if that is installed, and makes a tracer. A fork next to
+other threads finishes both first.
+
 Python offers no public way to see the imports that are under way. On a version without the names that are used here,
 nothing waits.
 """
@@ -17,6 +20,7 @@ import contextlib
 import importlib
 import logging  # noqa: F401
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -58,15 +62,27 @@ def no_fork() -> Iterator[None]:
             del _calls[thread]
 
 
+def _finish_first_uses() -> bool:
+    """Have pyarrow done with what it does under a lock when it is first used; at once from the second call on. Return
+    whether it was loaded."""
+    arrow, compute = sys.modules.get("pyarrow.lib"), sys.modules.get("pyarrow._compute")
+    with contextlib.suppress(Exception):  # half loaded, or of a version without these names
+        arrow._pandas_api.is_data_frame(None)  # type: ignore[union-attr]
+        compute.call_function("negate", [arrow.scalar(1)])  # type: ignore[union-attr]
+    return compute is not None
+
+
 def _before() -> None:
     """Take the locks without which no import and no call can begin, at a moment when no other thread is in one."""
     global _has_waited
     end = time.monotonic() + WAIT_S_MAX
     while True:
+        was_loaded = threading.active_count() == 1 or _finish_first_uses()
         _gate.acquire()
         _imp.acquire_lock()
         others = _others()
-        if not others and _calls.keys() <= {threading.get_ident()}:
+        is_calm = not others and _calls.keys() <= {threading.get_ident()}
+        if is_calm and (was_loaded or "pyarrow._compute" not in sys.modules):
             break
         if time.monotonic() > end:
             _endless.update(others)

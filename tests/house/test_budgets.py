@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
     "hfile_like": (5_165, 24),
-    ".": (1_730, 12),  # base/ and the modules of the root
+    ".": (1_746, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
     "engine/scan": (8_580, 30),
     "serve": (1_100, 8),
