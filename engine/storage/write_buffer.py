@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
@@ -22,12 +23,14 @@ GATHERED_BYTES_MAX = 16 << 20
 
 
 class WriteBuffer:
-    """A storage around another. `create` keeps small files; `flush` puts them. For one thread at a time."""
+    """A storage around another. `create` keeps small files; `flush` puts them. For one thread at a time, except that
+    several may write files (shards of a run are merged side by side)."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
         self._waiting: dict[str, bytes] = {}
         self._put: dict[str, bytes] = {}  # still read from memory, as far as there is room
+        self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -38,9 +41,10 @@ class WriteBuffer:
         return _Sink(self._storage, path, self._keep)  # type: ignore[return-value]
 
     def _keep(self, path: str, data: bytes) -> None:
-        if sum(map(len, self._waiting.values())) + len(data) > GATHERED_BYTES_MAX:
-            self.flush()
-        self._waiting[path] = data
+        with self._lock:
+            if sum(map(len, self._waiting.values())) + len(data) > GATHERED_BYTES_MAX:
+                self.flush()
+            self._waiting[path] = data
 
     def flush(self, leave: Collection[str] = ()) -> None:
         """Put what waits, except for some paths: all is durable on return. Raise what the first put that failed raised;

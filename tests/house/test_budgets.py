@@ -21,7 +21,7 @@ BUDGETS = {  # room: (lines, files)
     "serve": (1_100, 8),
     "engine/commit": (4_765, 18),
     "engine/state": (4_240, 21),
-    "engine/storage": (1_995, 9),
+    "engine/storage": (2_000, 9),
     "engine/tasks": (1_215, 8),
     "engine/predicates": (5_860, 22),
     "engine/lakes": (3_730, 20),

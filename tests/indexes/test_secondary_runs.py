@@ -25,11 +25,12 @@ from skipstone.engine.indexes.secondary.format import (
 from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import ValueSorter
-from skipstone.engine.state import Run
+from skipstone.engine.state import Run, lsm
 from skipstone.engine.state.lsm import write_runs
 from skipstone.engine.state.run_format import files_of
 from skipstone.engine.state.runs import RunReaders
-from skipstone.engine.storage import open_storage
+from skipstone.engine.storage import open_storage, write_buffer
+from skipstone.engine.storage.write_buffer import WriteBuffer
 from skipstone.errors import CorruptionError, StorageError
 from skipstone.hfile_like import SortedFileReader
 
@@ -69,14 +70,23 @@ def folder() -> Iterator[Path]:
         yield Path(found)
 
 
-def build(folder: Path, groups: list[Group], names: list[str], memory: int, shard_bytes: int | None) -> tuple[Run, ...]:
+def build(
+    folder: Path, groups: list[Group], names: list[str], memory: int, shard_bytes: int | None, in_threads: bool = False
+) -> tuple[Run, ...]:
     name = f"{len(list(folder.iterdir()))}"
     (folder / name).mkdir()
     with ValueSorter(OrderedCode([KINDS[n][0] for n in names]), memory, str(folder)) as sorter:
         for number, group, first, rows in groups:
             sorter.add(number, group, first, arrays_of(rows, names))
         form = run_format(shard_bytes, 256)
-        return write_runs(open_storage(folder), lambda i: f"{name}/{i}", sorter.sorted(), (1, 1), form)
+        storage = WriteBuffer(open_storage(folder))
+        with pytest.MonkeyPatch.context() as patch:
+            if in_threads:  # shards are merged side by side, and each put makes room for the next
+                patch.setattr(lsm, "_ENTRIES_OF_A_THREAD", 0)
+                patch.setattr(write_buffer, "GATHERED_BYTES_MAX", 500)
+            runs = write_runs(storage, lambda i: f"{name}/{i}", sorter.sorted(), (1, 1), form)
+        storage.flush()
+        return runs
 
 
 def reader_of(folder: Path, runs: tuple[Run, ...], names: list[str]) -> SecondaryReader:
@@ -104,7 +114,7 @@ def test_runs_answer_as_the_rows_do(data: st.DataObject, folder: Path) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2))
     groups = data.draw(row_groups(names))
     memory, shard = data.draw(st.sampled_from([(1, 1), (500, 400), (1 << 20, None)]))
-    found = reader_of(folder, build(folder, groups, names, memory, shard), names)
+    found = reader_of(folder, build(folder, groups, names, memory, shard, data.draw(st.booleans())), names)
     ask_all(data, found, groups, names)
 
 
