@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def write_lake(folder: Path) -> None:
         numbers = range(part * ROWS_A_FILE, (part + 1) * ROWS_A_FILE)
         rows = pa.table({"x": numbers, "s": [f"k{number}" for number in numbers]})
         pq.write_table(rows, folder / f"part-{part}.parquet", row_group_size=ROWS_A_FILE // 2)
+    time.sleep(2.1)  # each process lists a folder that changed less than two seconds before it was indexed
     ss.create(folder).create_index("s", kind="bloom")
 
 

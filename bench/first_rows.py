@@ -7,6 +7,7 @@ table in each call; DuckDB's connection is open, and holds the files' footers af
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -116,6 +117,7 @@ def _lake() -> Path:
     made_by = CACHE / "first-rows-index"
     if not index.exists() or not made_by.exists() or made_by.read_text(encoding="utf-8") != code_fingerprint():
         shutil.rmtree(index, ignore_errors=True)
+        time.sleep(2.1)  # each handle lists a folder that changed less than two seconds before it was indexed
         ss.create(lake).create_index("user", kind="secondary")
         made_by.write_text(code_fingerprint(), encoding="utf-8")
     return lake

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, from_numpy, string_array, to_numpy
+from ...base.arrays import combine, from_numpy, null_as_false, string_array, to_numpy
 from ..hive import partition_of
 from ..state import is_of_table
 from ..state.manifest import STAT_FIELDS
@@ -42,7 +42,8 @@ def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table 
     is_older = to_numpy(live.column("segment")) <= since
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
-    is_live, rows = to_numpy(positions.is_valid()), to_numpy(pc.fill_null(positions, 0)).astype(np.int64)
+    is_live = to_numpy(positions.is_valid())
+    rows = np.where(is_live, to_numpy(positions), 0).astype(np.int64)
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]
@@ -82,8 +83,9 @@ def _path_bytes(files: pa.Table) -> pa.Array:
 def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
     """bool [n]: `Entry.is_same`, called where not all of an identity agrees."""
     same = pc.equal(listed.column("size_bytes"), rows.column("size_bytes"))
-    same = pc.and_(same, pc.fill_null(pc.equal(listed.column("modified_ns"), rows.column("modified_ns")), False))
-    same = to_numpy(pc.and_(same, pc.fill_null(pc.equal(listed.column("etag"), rows.column("etag")), True))).copy()
+    same = pc.and_(same, null_as_false(pc.equal(listed.column("modified_ns"), rows.column("modified_ns"))))
+    same_etag = pc.equal(listed.column("etag"), rows.column("etag"))
+    same = to_numpy(pc.and_(same, pc.or_kleene(pc.is_null(same_etag), same_etag))).copy()
     odd = np.flatnonzero(~same)
     pairs = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
     same[odd] = [_is_same(entry, row) for entry, row in pairs]

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import binary_array, string_array
+from ...base.arrays import binary_array, from_numpy, string_array
 from ..progress import Progress
 from ..storage import Entry, Storage
 from ..storage.threads import Threads
@@ -88,10 +89,11 @@ def list_below(
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
     """Return a table of `LISTED` from entries, in their order."""
     rows = list(entries)
+    is_timed = np.fromiter((row.modified_ns is not None for row in rows), bool, len(rows))
     columns = [
         binary_array([row.path.encode("utf-8", "surrogateescape") for row in rows]),
-        pa.array([row.size_bytes for row in rows], pa.int64()),
-        pa.array([row.modified_ns for row in rows], pa.int64()),
+        from_numpy(np.fromiter((row.size_bytes for row in rows), np.int64, len(rows))),
+        from_numpy(np.fromiter((row.modified_ns or 0 for row in rows), np.int64, len(rows)), is_timed),
         string_array([row.etag for row in rows]),
     ]
     return pa.Table.from_arrays(columns, schema=LISTED)

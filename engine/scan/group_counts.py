@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import from_numpy, null_as_false, to_numpy
+from ...base.arrays import combine, from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.row_index import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
@@ -129,6 +129,8 @@ class _Groups:
             self._merge()
 
     def _merge(self) -> None:
+        if len(self._parts) == 1 and _ascends(self._parts[0].drop_columns([COUNT])):
+            return
         merged = pa.concat_tables(self._parts).group_by(self._codes).aggregate([(COUNT, "sum")])
         merged = merged.take(pc.sort_indices(merged, sort_keys=[(code, "ascending") for code in self._codes]))
         self._parts = [merged.select([*self._codes, f"{COUNT}_sum"]).rename_columns([*self._codes, COUNT])]
@@ -186,6 +188,16 @@ class _Groups:
         merged = self._parts[0]
         columns = [_values(merged.column(code), dtype) for code, dtype in zip(self._codes, self._dtypes, strict=True)]
         return pa.table([*columns, merged.column(COUNT)], names=[*self._names, count_name])
+
+
+def _ascends(codes: pa.Table) -> bool:
+    """Whether the codes of one column ascend without a duplicate, nulls last."""
+    if codes.num_columns > 1 or not codes.num_rows:
+        return False
+    column = combine(codes.column(0))
+    values = column.drop_null()
+    is_last = len(values) >= len(column) - 1 and column[: len(values)].null_count == 0
+    return is_last and pc.all(pc.less(values[:-1], values[1:]), min_count=0).as_py()
 
 
 def _values(codes: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:

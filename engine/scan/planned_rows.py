@@ -190,7 +190,7 @@ def _counts(plan: PlannedScan, pairs: list[Pair]) -> Iterator[int]:
 # -- which reader ------------------------------------------------------------------------------------------------------
 
 # pyarrow reads fewer values as quickly as DuckDB prepares a query, or is imported. Sorting and grouping take it longer.
-_DUCKDB_VALUES_MIN, _AGGREGATED_VALUES_MIN, _IMPORT_VALUES_MIN = 300_000, 50_000, 10_000_000
+_VALUES_MIN, _AGGREGATED_VALUES_MIN = (300_000, 10_000_000), (50_000, 2_000_000)
 _ROWS_PER_NAMED_ROW = 50_000  # that pyarrow decodes: half a row group
 
 
@@ -204,7 +204,7 @@ def by_reader(
 ) -> tuple[DuckDBReader | None, list[Pair], list[Pair]]:
     """(the reader by DuckDB, the files that it should read, the files that pyarrow should read). `limit`: so many
     rows of all are wanted, whichever. `is_aggregated`: rows are sorted or grouped, and few returned."""
-    values_min = _AGGREGATED_VALUES_MIN if is_aggregated else _DUCKDB_VALUES_MIN
+    values_min = (_AGGREGATED_VALUES_MIN if is_aggregated else _VALUES_MIN)["duckdb" not in sys.modules]
     why = _why_pyarrow(plan, pairs, context, limit, values_min)
     reader = None
     if not why and pairs:
@@ -234,7 +234,6 @@ def _why_pyarrow(plan: PlannedScan, pairs: list[Pair], context: ReadContext, lim
         return "few rows are wanted"
     if plan.reader == "duckdb":
         return ""
-    values_min = values_min if "duckdb" in sys.modules else _IMPORT_VALUES_MIN
     return "little is read" if sum(_rows_decoded(*pair) for pair in pairs) * width_of(context) <= values_min else ""
 
 

@@ -31,7 +31,7 @@ from ..state import Instant
 from ..state.manifest import any_of
 from ..state.snapshot import LogTail, Snapshot
 from ..storage import options_of
-from ..storage.threads import prefetched
+from ..storage.threads import prefetched, side_by_side
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
 from .prune import PruneRequest, StatsReader, prune, statistics_outcomes
@@ -408,8 +408,10 @@ class PlannedScan:
         if every and not is_asked:  # what was only declared need not be there
             unopened = self.context_for(()).unopened
             tasks = [task for task in tasks if task.schema_id not in unopened]
-        for entry in self.side_by_side(lambda task: check_identity(task, self.storage), tasks):
-            suspects.discard(entry.path)  # it is back
+        with self.reporting_changes():
+            looked = side_by_side(self.storage, lambda task: check_identity(task, self.storage), tasks, "skipstone-check")
+            for entry in looked:
+                suspects.discard(entry.path)  # it is back
 
     @contextmanager
     def reporting_changes(self) -> Iterator[None]:
