@@ -409,8 +409,8 @@ class PlannedScan:
             unopened = self.context_for(()).unopened
             tasks = [task for task in tasks if task.schema_id not in unopened]
         with self.reporting_changes():
-            looked = side_by_side(self.storage, lambda task: check_identity(task, self.storage), tasks, "skipstone-check")
-            for entry in looked:
+            look = partial(check_identity, storage=self.storage)
+            for entry in side_by_side(self.storage, look, tasks, "skipstone-check"):
                 suspects.discard(entry.path)  # it is back
 
     @contextmanager
