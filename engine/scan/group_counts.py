@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import combine, from_numpy, null_as_false, to_numpy
+from ...base.arrays import from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.row_index import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
@@ -192,12 +192,11 @@ class _Groups:
 
 def _ascends(codes: pa.Table) -> bool:
     """Whether the codes of one column ascend without a duplicate, nulls last."""
-    if codes.num_columns > 1 or not codes.num_rows:
-        return False
-    column = combine(codes.column(0))
+    column = codes.column(0)
     values = column.drop_null()
-    is_last = len(values) >= len(column) - 1 and column[: len(values)].null_count == 0
-    return is_last and pc.all(pc.less(values[:-1], values[1:]), min_count=0).as_py()
+    if codes.num_columns > 1 or len(column) - len(values) > 1 or column[: len(values)].null_count:
+        return False
+    return pc.all(pc.less(values[:-1], values[1:]), min_count=0).as_py()
 
 
 def _values(codes: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:

@@ -347,12 +347,9 @@ class PlannedScan:
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads if there is more than one item."""
-        threads = max(THREADS, _FAR_THREADS) if self.storage.is_remote else THREADS
+        threads = _FAR_THREADS if self.storage.is_remote else THREADS
         with self.reporting_changes():
-            if threads < 2 or len(items) < 2:
-                yield from map(work, items)
-            else:
-                yield from prefetched(work, items, threads, "skipstone-read")
+            yield from prefetched(work, items, threads, "skipstone-read") if len(items) > 1 else map(work, items)
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 
