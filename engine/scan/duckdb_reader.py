@@ -29,7 +29,7 @@ from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import quoted, string_sql
 from ..predicates.possible_values import Evidence
 from ..state.snapshot import Snapshot
-from .duckdb_connection import cursor, guarded_key, nan_rows, to_arrow
+from .duckdb_connection import cursor, guarded_key, is_supported, nan_rows, to_arrow
 from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter, type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, rows_kept
@@ -99,17 +99,16 @@ class DuckDBReader:
 
     def _refusal(self) -> str:
         writer = self.writer
+        if not is_supported():
+            return "the installed DuckDB is older than 2.0"
         if self._storage.is_remote:
             return "the files are remote"
         if self._context.parquet_options:
             return "options of pyarrow were passed"
-        refusal = writer.refusal()
-        if refusal:
+        if refusal := writer.refusal():
             return refusal
         writer.guarded = [test for test in writer.tests if not self._may_prune(columns_read(test))]
-        if writer.guarded and not nan_rows():
-            return "the installed DuckDB loses rows with NaN"
-        return ""
+        return "the installed DuckDB loses rows with NaN" if writer.guarded and not nan_rows() else ""
 
     def _may_prune(self, columns: Iterable[str]) -> bool:
         """Whether DuckDB may prune by footer statistics of some columns: each writer orders values of the type right,

@@ -79,8 +79,7 @@ class _Groups:
         plan.check_files(np.ones(units.count, dtype=bool), every=check)
         if decided.all():
             return
-        pairs = self._undecided(decided)
-        duckdb, by_duckdb, others = by_reader(plan, pairs, self._context, is_aggregated=True)
+        duckdb, by_duckdb, others = by_reader(plan, self._undecided(decided), self._context, is_aggregated=True)
         for columns, counts in duckdb.groups(by_duckdb, self._names, others) if duckdb is not None else ():
             flat = zip(map(canon.flatten, columns), self._dtypes, strict=True)
             self._add([column.cast(dtype) for column, dtype in flat], counts)

@@ -208,11 +208,8 @@ def by_reader(
     why = _why_pyarrow(plan, pairs, context, limit, values_min)
     reader = None
     if not why and pairs:
-        from .duckdb_connection import is_supported
         from .duckdb_reader import DuckDBReader
 
-        why = "" if is_supported() else "the installed DuckDB is older than 2.0"
-    if not why and pairs:
         reader = DuckDBReader(plan, context)
         why = reader.refusal
     if reader is None or why:
