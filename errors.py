@@ -2,17 +2,16 @@
 
     SkipstoneError
     ├── CorruptionError        bytes that fail a check: which file, where, what was expected
-    ├── FormatVersionError     a file or an instant from a version that this one does not read
-    ├── CommitConflictError    another writer was first, and both touched the same thing
+    ├── FormatVersionError     a file or an instant of a format that this version does not read
+    ├── CommitConflictError    another writer committed first, and both changed the same thing
     ├── PredicateError         a predicate that cannot be read, with the place in the text
     ├── SchemaError            a column, a type or a partition value that does not fit the table
-    ├── NotATableError         nothing that can be opened, or indexed, is there
-    ├── NotReadableError       slices with live logs, deletes that we cannot apply, files not as planned
+    ├── NotATableError         there is nothing that can be opened or indexed
+    ├── NotReadableError       live logs or deletes that cannot be applied, files that changed since the plan
     ├── InvalidArgumentError   an argument that has no meaning: an unknown index kind, a bad fpp
-    └── StorageError           the disk or the object store said no
+    └── StorageError           the disk or the object store returned an error
 
-Each is also the builtin that people catch where one fits, so `except ValueError` and `except FileNotFoundError` do
-what one expects.
+Each is also a builtin error if one fits, so `except ValueError` and `except FileNotFoundError` catch them.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _PYTHON = {
 class _Advising(Exception):
     """An error or a warning with a hint, which says what to do about it.
 
-    A hint names verbs and arguments in braces, as in "{sync} follows what changed", and each face of the library words
-    them in its own way. `str` has them as Python does: "sync() follows what changed".
+    A hint names verbs and arguments in braces, as in "{sync} adds new files". Python shows "sync() adds new files",
+    the command line "`skipstone sync` adds new files".
     """
 
     bare_message: str
@@ -48,7 +47,7 @@ class _Advising(Exception):
 
     @property
     def hint(self) -> str | None:
-        """What to do about it, in the words of Python."""
+        """What to do about it, as Python code."""
         return self.hint_worded(_PYTHON)
 
     def worded(self, words: Mapping[str, str]) -> str:
@@ -70,7 +69,7 @@ class SkipstoneError(_Advising):
 
 
 class SkipstoneWarning(_Advising, UserWarning):
-    """What is worth knowing, and stops nothing."""
+    """A problem that does not stop the call."""
 
 
 class CorruptionError(SkipstoneError, ValueError):
@@ -101,11 +100,11 @@ class CorruptionError(SkipstoneError, ValueError):
 
 
 class FormatVersionError(SkipstoneError, ValueError):
-    """A format version or a feature flag that this version of Skipstone does not know."""
+    """A format version or a feature flag that this version of Skipstone does not support."""
 
 
 class CommitConflictError(SkipstoneError):
-    """Another commit came first and touched the same thing. `paths` names the files, where files they are."""
+    """Another writer committed first and changed the same thing. `paths` names the files, if it is files."""
 
     message: str
     paths: list[str]
@@ -157,12 +156,12 @@ class SchemaError(SkipstoneError, ValueError):
 
 
 class NotATableError(SkipstoneError, FileNotFoundError):
-    """Nothing there that can be opened or indexed."""
+    """There is nothing that can be opened or indexed."""
 
 
 class NotReadableError(SkipstoneError, ValueError):
-    """Rows that we must not read ourselves. `paths` names the files; their own format's reader can read them, but for
-    one that lies on storage no more as it was planned: `changed` says what became of it."""
+    """Rows that Skipstone must not read. `paths` names the files. The reader of their format can read them, except for
+    a file that was changed or removed since the plan: `changed` says which."""
 
     message: str
     paths: list[str]
@@ -181,16 +180,16 @@ class InvalidArgumentError(SkipstoneError, ValueError):
 
 
 class StorageError(SkipstoneError, OSError):
-    """The disk or the object store refused; the message holds what it said."""
+    """The disk or the object store returned an error, which the message contains."""
 
 
 def _rebuild(kind: type[SkipstoneError], message: str, details: dict[str, Any]) -> SkipstoneError:
-    """Executors send errors back pickled: the keyword arguments must survive."""
+    """Build an error from its pickle, in which executors return it."""
     return kind(message, **details)
 
 
 def check_flags(**flags: object) -> None:
-    """Raises InvalidArgumentError for an argument that is neither True nor False: a text like "no" would count as
+    """Raise InvalidArgumentError for an argument that is neither True nor False: a text like "no" would count as
     True."""
     for name, value in flags.items():
         if not isinstance(value, bool):

@@ -143,7 +143,7 @@ class OrderedCode:
             for arrow_type, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
                 marks = data[starts] if len(starts) and marker else np.ones(len(starts), dtype=np.uint8)
                 if (marks > 1).any():
-                    raise CorruptionError("a key holds a value that is neither null nor there", check="key")
+                    raise CorruptionError("a key contains a value that is neither null nor present", check="key")
                 if width is None:
                     values, starts = _bytes_at(data, starts + marker, ends, marks == 1, arrow_type)
                 else:
@@ -313,4 +313,4 @@ def _bytes_at(
 
 
 def _no_body(arrow_type: pa.DataType) -> CorruptionError:
-    return CorruptionError(f"a key holds a body that no value of {arrow_type} has", check="key")
+    return CorruptionError(f"a key contains bytes that no value of {arrow_type} has", check="key")

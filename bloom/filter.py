@@ -148,7 +148,7 @@ class SplitBlockFilter:
         try:
             return cls(_words_of(flat[_HEADER.size :]), name[:name_size].decode("ascii", "replace"))
         except InvalidArgumentError as error:
-            raise FormatVersionError(f"a filter that this release cannot ask: {error}") from error
+            raise FormatVersionError(f"a filter that this release cannot probe: {error}") from error
 
     def to_bytes(self) -> bytes:
         """The filter as bytes, in the layout at the head of this module."""

@@ -59,7 +59,7 @@ def hash_array(array: pa.Array | pa.ChunkedArray) -> HashedValues:
     arrow_type = plain_type(array)
     name = canon.hash_name(arrow_type)
     if name is None:
-        raise InvalidArgumentError(f"values of type {arrow_type} cannot be hashed: filters take scalar values")
+        raise InvalidArgumentError(f"values of type {arrow_type} cannot be hashed: filters accept scalar values")
     return _joined(name, [_hash_chunk(chunk) for chunk in _chunks(array)])
 
 
@@ -86,7 +86,9 @@ def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
             values, is_exact = raw_floats(chunk, physical)
             if not is_exact.all():
                 lost = chunk[int(np.argmin(is_exact))]
-                raise InvalidArgumentError(f"{form} cannot hold the double {lost}: round the values to float32 first")
+                raise InvalidArgumentError(
+                    f"{form} cannot represent the double {lost}: round the values to float32 first"
+                )
             parts.append((hash_fixed(values), valid_mask(chunk)))
         elif physical == "INT32" and (pa.types.is_integer(arrow_type) or pa.types.is_date32(arrow_type)):
             stored = chunk.view(pa.int32()) if pa.types.is_date32(arrow_type) else chunk

@@ -177,7 +177,7 @@ def take_storage_options(arguments: Sequence[str]) -> list[str]:
             continue
         key, is_pair, text = (value if has_value else next(rest, "")).partition("=")
         if not key or not is_pair:
-            raise UsageError(f"{_STORAGE_OPTION} takes NAME=VALUE, as in region=eu-west-1")
+            raise UsageError(f"{_STORAGE_OPTION} is NAME=VALUE, as in region=eu-west-1")
         _storage_options[key] = text
     return others
 

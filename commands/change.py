@@ -15,7 +15,7 @@ from .arguments import Argument, AsJson, IndexPath, Option, Path, opened, split
 from .output import confirm, count_of, print_json, stdout
 
 _SHOWN_MAX = 20
-Yes = Annotated[bool, Option(help="Do it, without a question.")]
+Yes = Annotated[bool, Option(help="Do it without asking.")]
 DryRun = Annotated[bool, Option(help="Only show which files and how many rows would change.")]
 Key = Annotated[str | None, Option(metavar="NAME", help="A retry under the same name changes nothing again.")]
 

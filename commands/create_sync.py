@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def create(
     path: Path,
     partitioning: Annotated[
-        Literal["hive", "none"], Option(help="hive: folders named key=value are columns; none: folders mean nothing.")
+        Literal["hive", "none"], Option(help="hive: folders named key=value are columns; none: folders are ignored.")
     ] = "hive",
     columns: Annotated[str | None, Option(metavar="A,B", help="Statistics for these columns only.")] = None,
     source: Annotated[
@@ -46,7 +46,7 @@ def create(
         OnMisfit, Option(help="Files that do not fit the others: end with an error, or quarantine them.")
     ] = "raise",
     ignore_deletes: Annotated[
-        bool, Option(help="Index a folder whose index is missing, though deleted rows come back.")
+        bool, Option(help="Index a folder whose index is missing, though deleted rows return.")
     ] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -91,7 +91,7 @@ def sync(
     new_types: Annotated[
         NewTypes, Option(help="Columns that files have in a wider type: widen the table's, or quarantine the files.")
     ] = "widen",
-    refresh: Annotated[bool, Option(help="Then bring every index up to date.")] = False,
+    refresh: Annotated[bool, Option(help="Then update every index.")] = False,
     every: Annotated[
         float | None, Option(metavar="SECONDS", minimum=0.001, help="Again and again, until it is interrupted.")
     ] = None,

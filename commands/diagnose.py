@@ -118,7 +118,7 @@ def perf(
         for call in result.calls
     ]
     print_rows(rows, list(rows[0]))
-    note = "cold: opened anew, without a cache; warm: the same handle again; listing: names alone, without an index"
+    note = "cold: opened again, without a cache; warm: the same handle again; listing: names alone, without an index"
     stdout().print(f"Medians of {result.rounds}. {note}.", style="dim", soft_wrap=True)
 
 

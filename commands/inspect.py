@@ -49,7 +49,7 @@ def _reader(path: str) -> SortedFileReader:
         begins = bytes(source.read_ranges([(0, len(_MAGIC))])[0])
         source.close()
         if begins != _MAGIC:
-            raise NotATableError(f"{path}: is no sorted-block file: those begin with {_MAGIC.decode()}") from None
+            raise NotATableError(f"{path}: is not a sorted-block file, which begins with {_MAGIC.decode()}") from None
         raise
 
 

@@ -66,7 +66,7 @@ def clean(
     path: Path,
     retain: Annotated[int, Option(metavar="N", help="Keep the last N versions.")] = 10,
     min_age: Annotated[
-        str, Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 24h, 7d.")
+        str, Option(metavar="AGE", help="Keep what was in use more recently than this: 90s, 30m, 24h, 7d.")
     ] = "24h",
     delete_data: Annotated[bool, Option(help="Also remove data files that no remaining version names.")] = False,
     dry_run: Annotated[bool, Option(help="Only show what would be removed.")] = False,
@@ -111,9 +111,10 @@ def purge(
     path: Path,
     drop_savepoints: Annotated[bool, Option(help="Drop all savepoints first.")] = False,
     min_age: Annotated[
-        str, Option(metavar="AGE", help="Refuse if a transaction wrote a file less long ago, and did not commit it.")
+        str,
+        Option(metavar="AGE", help="Refuse if a transaction wrote a file more recently than this and did not commit."),
     ] = "24h",
-    yes: Annotated[bool, Option(help="Do it, without a question.")] = False,
+    yes: Annotated[bool, Option(help="Do it without asking.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +124,7 @@ def purge(
     """
     age = _age(min_age)
     if as_json and not yes:
-        raise UsageError("with --json nothing is asked: give --yes")
+        raise UsageError("with --json there is no question: pass --yes")
     with opened(path, index_path) as table:
         if not yes and not confirm(f"Remove all that was deleted before version {table.version}, for good?"):
             stdout().print("nothing was done")
@@ -220,7 +221,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and value):
-            raise UsageError(f"{option} takes two sides, as a=b, not {text!r}")
+            raise UsageError(f"{option} has two sides, as in a=b, not {text!r}")
         if name in pairs:
             raise UsageError(f"{option} names {name!r} twice")
         pairs[name] = value
@@ -237,7 +238,7 @@ def _type(text: str) -> pa.DataType:
         return pa.type_for_alias(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no type; types are Arrow's, as int64, double, string, date32[day], decimal(12,2), "
+            f"{text!r} is no type; types are Arrow's, such as int64, double, string, date32[day], decimal(12,2), "
             "timestamp[us, tz=UTC]"
         ) from None
 
@@ -278,7 +279,7 @@ def _print_change(table: Table, before: int, as_json: bool, **action: int | None
     is_new = table.version != before and latest.items() >= action.items()  # else another writer made the latest
     added, removed = (latest["files_added"], latest["files_removed"]) if is_new else (0, 0)
     counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
-    done = f"version {table.version}: {count_of(added, 'file')} came back, {removed:,} went"
+    done = f"version {table.version}: {count_of(added, 'file')} restored, {removed:,} removed"
     answer(
         as_json,
         {"changed": is_new, "version": table.version, **action, **counts},
@@ -298,7 +299,7 @@ def savepoint(
 ) -> None:
     """Give the latest version a name, which keeps it from being cleaned; or drop a name, or list them."""
     if list_ == (name is not None) or (drop and name is None):
-        raise UsageError("give the NAME of a savepoint to make, or to --drop; or --list alone")
+        raise UsageError("pass the NAME of a savepoint to create or to --drop, or only --list")
     with opened(path, index_path) as table:
         if name is None:
             _print_savepoints(table.savepoints(), as_json)

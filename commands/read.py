@@ -70,7 +70,7 @@ def scan(
         Format | None, Option("--format", help="How rows are written; by default as FILE ends, or a table.")
     ] = None,
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE", help="Write all rows here.")] = None,
-    sync: Annotated[bool, Option(help="First follow the directory or the log, as sync does.")] = False,
+    sync: Annotated[bool, Option(help="Sync first.")] = False,
     mode: Mode = "snapshot",
     fallback: FallbackTo = None,
     version: Version = None,

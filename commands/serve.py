@@ -18,7 +18,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, Option(metavar="N", minimum=0, help="0: one that is free.")] = 8181,
     token_file: Annotated[
-        str | None, Option(metavar="FILE", help="Requests need one of its tokens, one a line.")
+        str | None, Option(metavar="FILE", help="Requests need one of its tokens, one per line.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

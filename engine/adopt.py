@@ -49,14 +49,14 @@ _BATCH_FILES = 1 << 14  # compared at once: bounds how much of their recorded st
 
 @dataclass(frozen=True)
 class AdoptResult:
-    """What `adopt` did.
+    """The result of `adopt`.
 
-    version        the version that it ended at
-    kept           how many files keep what filters, statistics and secondary indexes contain of them
-    changed        paths of files that are not the recorded ones: added again; indexes cover them after a refresh
+    version        the version after the adoption
+    kept           how many files keep their entries in statistics, filters and secondary indexes
+    changed        paths of files that differ from the recorded ones: they were added again, and are not indexed yet
     added          paths of files that were not in the table
     removed        paths of files that are missing
-    quarantined    path -> reason: files that cannot be read or do not fit. A query that needs one which was live raises
+    quarantined    path -> reason: files that cannot be read or do not fit. Reading one that was live raises
     """
 
     version: int
@@ -77,19 +77,19 @@ def adopt(
     """Accept a table that was copied, moved or restored, and keep its index. Until then `open` raises.
 
     A file keeps its index entries if its size, its schema, and the rows, bytes and statistics of each of its row groups
-    are the recorded ones. Footers are read, only of files whose time or etag differs; data is not read. You vouch that
-    such files contain the rows that were indexed: if one was overwritten by other rows with equal statistics, queries
-    could miss rows. Every other file is handled as by `sync`, and named in the result.
+    are the recorded ones. Only footers of files whose time or etag differs are read, and no data. You vouch that such
+    files contain the rows that were indexed: if one was overwritten by other rows with equal statistics, queries could
+    miss rows. All other files are treated as by `sync`, and the result names them.
 
-    Versions from before cannot be opened in a copy, except if all files have the recorded times, as after a move.
+    Older versions of a copy cannot be opened, except if all files have the recorded times, as after a move.
 
     Args:
         location, index_path, storage_options: as for `open`.
         progress: called as f(step, done, total), or True for a bar on stderr.
 
     Raises:
-        NotATableError: no index is there, or none of its files. NotReadableError: a file of a file group differs or is
-        missing. CommitConflictError: other writers were always first.
+        NotATableError: there is no index, or none of its files. NotReadableError: a file of a file group differs or is
+        missing. CommitConflictError: other writers committed first, each time.
     """
     handle = open_handle(location, index_path=index_path, storage_options=storage_options, at_any_place=True)
     base = handle.instant
@@ -120,7 +120,7 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
         listed = with_unlisted(list_parquet(storage, handle.index_storage, progress), newest, storage)
         live = _path_bytes(newest.files())
         if len(live) and not pc.any(pc.is_in(live, value_set=combine(listed.column("path")))).as_py():
-            raise NotATableError(f"{storage.uri}: none of the files of its index are here; copy them, too")
+            raise NotATableError(f"{storage.uri}: none of the files of its index are here; copy them as well")
         same = _same_files(handle, newest, listed, progress)
         _check_groups(newest, set(same), listed)
         live, removed = _live_rows(newest, same, listed), _removed_rows(newest, listed)

@@ -34,16 +34,16 @@ class Layout:
     """The result of `Table.layout`.
 
     column, type            the column's name and its type in the table
-    files                   files that may hold rows, of the slices that are read
+    files                   the files that can contain rows, of the slices that are read
     files_with_bounds       of them, those whose least and greatest values are known
     files_without_values    of them, those in which every row is null or NaN: a look-up of a value skips them
     files_unknown           the rest: every look-up reads them
     lower, upper            the ends of the column's domain, by the bounds of all files: Python values, or pyarrow
-                            Scalars where Python has none; None where no file has bounds
+                            Scalars if Python has no such value; None if no file has bounds
     depth_mean, depth_p50, depth_p99, depth_max
-                            in how many files' ranges a value lies (see the module)
-    share_read              which share of the files a look-up of one value reads on average, 0 to 1
-    domain                  the same two as texts; none where no file has bounds
+                            how many files' ranges contain a value (see the module)
+    share_read              the share of the files that a look-up of one value reads on average, 0 to 1
+    domain                  lower and upper as texts; empty if no file has bounds
     starts, ends            float64 [files_with_bounds]: the range of each file within the domain, from 0 to 1, in
                             order of start, then end
     """

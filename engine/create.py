@@ -1,4 +1,4 @@
-"""Attaching to a lake, or beginning an empty table."""
+"""Creating the index of a lake, or an empty table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, a
 from .tasks.declared import declared_files, declared_partitions
 
 _MISFITS_SHOWN = 10
-_EMPTY = "to begin an empty table there, give {schema}"
+_EMPTY = "to create an empty table, pass {schema}"
 
 
 def create(
@@ -70,40 +70,40 @@ def create(
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Table:
-    """Indexes Parquet files in place, from their footers alone, or begins an empty table.
+    """Index Parquet files in place, by reading only their footers; or create an empty table.
 
     Args:
         location: the table's directory, or its URI in an object store (s3://, gs://, az://); or a table object of
-            deltalake (its log is indexed at its latest version) or pyiceberg. An Iceberg table may be given by its
-            metadata file, where a catalog says which one counts (pyiceberg's `table.metadata_location`); by its
-            directory, with source="iceberg", it is the newest; with `catalog`, by its name in that.
-        schema: of an empty table; partition columns belong to it.
+            deltalake (its log is indexed at its latest version) or pyiceberg. An Iceberg table is named by its metadata
+            file (pyiceberg's `table.metadata_location`); by its directory and source="iceberg", which uses the newest
+            metadata file; or by its name in `catalog`.
+        schema: the schema of an empty table, partition columns included.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
-        source: "directory", or "delta", "iceberg", "hudi": the live files of that table's own log, which then says what
-            the columns and the partitions are. None looks for a log, here and in the folders above: a Delta or Hudi
-            table is followed, one of Iceberg, and a folder below any, is refused; files that are named with `files` are
-            taken as they are. "directory" insists on every Parquet file.
-        files: exactly these; nothing is listed. A list of paths, whose footers are read; or an Arrow table as
-            `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:
-            then nothing is looked at, and the files need not be readable.
-        columns: which columns get statistics (default: all, to a limit).
-        index_path: where our own files go (default: `.skipstone` in the table); it may be another kind of storage.
-        storage_options: what opens an object store: endpoint, region, credentials, by the names that deltalake, obstore
-            or fsspec have for them. Environment and roles serve without. Kept in memory alone, and never shown.
+        source: "directory": every Parquet file. "delta", "iceberg", "hudi": the live files of the table's log, which
+            also defines columns and partitions. None looks for a log in the folder and in those above it: a Delta or
+            Hudi table is followed; an Iceberg table, and a folder within a table, raise. Files that are named in
+            `files` need no log.
+        files: exactly these files; nothing is listed. A list of paths, whose footers are read; or an Arrow table as for
+            `Transaction.add_files` (path, size_bytes, row_count, ...), with `schema`: then no file is read, and files
+            need not be readable.
+        columns: which columns get statistics (default: all, up to a limit).
+        index_path: the folder of the index (default: `.skipstone` in the table). It may be on another storage.
+        storage_options: endpoint, region and credentials of an object store, with the names of deltalake, obstore or
+            fsspec. By default they come from the environment and from roles. They stay in memory and are never shown.
         on_misfit: what happens to files of a directory whose columns or partition keys do not fit those of most files.
             "raise": SchemaError lists them, and no index is created. "quarantine": the table lacks them, and its
             queries warn of that; each `sync` tries them again.
-        ignore_deletes: a folder in which Skipstone removed rows or files, and whose index is missing, raises
-            InvalidArgumentError, since its old files would count again. True: they count again.
+        ignore_deletes: if Skipstone removed rows or files from the folder, and the index is missing, `create` raises
+            InvalidArgumentError, because deleted rows would return. True: create the index; they return.
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
-        attach: who reads the footers of a listing (`spark_adapter.create` has executors do it).
+        attach: the function that reads the footers of a listing (`spark_adapter.create` lets executors read them).
 
     Raises:
-        NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
-        SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
-            is not Parquet. In a listing, a file that is not (yet) Parquet is quarantined: queries warn of it, `verify`
-            names it, and each `sync` tries it again.
+        NotATableError: there is nothing to index. InvalidArgumentError: there is an index already.
+        SchemaError: files or partition folders do not fit each other. CorruptionError: `files` names a file that is
+            not Parquet. In a listing such a file is quarantined: queries warn of it, `verify` names it, and each `sync`
+            tries it again.
     """
     if source is not None and source not in KINDS:
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
@@ -122,10 +122,10 @@ def create(
         looks.append(lambda: _detected(storage))
     place, latest, marker, *detected = side_by_side(storage, lambda look: look(), looks, "skipstone-create")
     if place == "file":
-        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
+        raise NotATableError(f"{storage.uri} is a file; index its directory, or name files with files=[...]")
     if latest is not None:
-        hint = "{open} opens it, {sync} follows what changed"
-        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint=hint)
+        hint = "{open} opens it, {sync} adds new files"
+        raise InvalidArgumentError(f"{storage.uri} is already indexed", hint=hint)
     if marker is not None and files is None and not ignore_deletes:
         raise without_index(storage, marker)
     if detected and isinstance(detected[0], NotATableError):
@@ -133,7 +133,7 @@ def create(
     kind = source or named or (detected[0] if detected else DIRECTORY)
     if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(
-            f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
+            f"{storage.uri}: the {kind} log defines files, schema and partitioning, so these cannot be passed"
         )
     if kind != DIRECTORY:
         from .commit.sync_log import first_version
@@ -253,11 +253,9 @@ def _listed(
 def _declared_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None) -> list[str]:
     """The partitions of a table of files, as their paths name them."""
     if schema is None:
-        raise InvalidArgumentError(
-            "files= is a table of files, which are not looked at: say with schema= what they hold"
-        )
+        raise InvalidArgumentError("files= is a table of files, which are not read: pass their columns as schema=")
     if not files.num_rows:
-        raise NotATableError("files= names no file", hint="to begin an empty table, give {schema} alone")
+        raise NotATableError("files= names no file", hint="to create an empty table, pass only {schema}")
     return declared_partitions(files, storage).unique().to_pylist()
 
 

@@ -43,7 +43,7 @@ class Check:
     """One check.
 
     name      what was checked
-    status    "ok"; "note": may be intended; "warning": costs time, or will; "problem": something fails
+    status    "ok"; "note": may be intended; "warning": costs time, now or later; "problem": something fails
     detail    what was found
     remedy    what to do; empty if nothing
     """
@@ -65,15 +65,15 @@ def doctor(
     index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Check]:
-    """Check the environment and, with a location, the table there: versions of libraries, compiled kernels, Java;
-    whether its storage supports commits, clocks, damage, what indexes do not cover. Change nothing: a file with a
-    temporary name is written to the storage, and removed.
+    """Check the environment and, with a location, the table: versions of libraries, compiled kernels, Java; whether the
+    storage supports commits, clocks, damage, files that indexes do not cover. This changes nothing, but writes a file
+    with a temporary name to the storage and removes it.
 
     Args:
         location, index_path, storage_options: as for `open`.
 
     Returns:
-        The checks, in order; `is_finding` marks what is wrong. Nothing is raised for what is wrong.
+        The checks, in order; `is_finding` is True for problems and warnings. A problem raises no error.
     """
     checks = [*_python(), *_libraries(), *_kernels(), *_java()]
     return checks if location is None else [*checks, *_table(location, index_path, storage_options)]
@@ -246,10 +246,10 @@ def _storage(storage: Storage) -> Iterator[Check]:
     try:
         is_second = storage.put_if_absent(path, second)
         if is_first and not is_second and storage.read(path) == first:
-            yield Check("storage", OK, f"{storage.uri}: conditional writes hold")
+            yield Check("storage", OK, f"{storage.uri}: conditional writes work")
         else:
-            remedy = "never let two writers commit at once, or keep the index where conditional writes are known"
-            yield Check("storage", PROBLEM, f"{storage.uri}: two could put the same name", remedy)
+            remedy = "never let two writers commit at the same time, or keep the index where conditional writes work"
+            yield Check("storage", PROBLEM, f"{storage.uri}: two writers could both put one name", remedy)
     finally:
         storage.delete(path)
 
@@ -270,7 +270,9 @@ def _clock(handle: Handle) -> Iterator[Check]:
 def _log(handle: Handle) -> Iterator[Check]:
     tail = handle.snapshot.tail
     if tail is not None and (tail.added or tail.removed):
-        detail = f"the log has gone on: {tail.added:,} files came, of which no index speaks, {tail.removed:,} went"
+        detail = (
+            f"the log has newer commits: {tail.added:,} files added, which no index covers, {tail.removed:,} removed"
+        )
         yield Check("log", WARNING, detail, "skipstone sync commits that")
 
 

@@ -258,5 +258,6 @@ class Handle:
         """Raises InvalidArgumentError for a handle that was opened on a chosen version."""
         if self.is_pinned:
             raise InvalidArgumentError(
-                f"this handle was opened on version {self.version}, which is for reading; refresh() it, or open() anew"
+                f"this handle was opened on version {self.version}, which is read-only; refresh() it, or open() "
+                "the table again"
             )

@@ -190,7 +190,7 @@ def infer_types(partitions: Sequence[str]) -> list[pa.Field]:
         return []
     keys = [key for key, _ in split(named[0])]
     if len({key.lower() for key in keys}) < len(keys):
-        message = f"partition {named[0]!r} names a key twice; rename a folder, or attach with partitioning=None"
+        message = f"partition {named[0]!r} names a key twice; rename a folder, or index with partitioning=None"
         raise SchemaError(message)
     values: list[set[str]] = [set() for _ in keys]
     for partition in named:
@@ -198,7 +198,7 @@ def infer_types(partitions: Sequence[str]) -> list[pa.Field]:
         if not _are_keys(pairs, keys):
             raise SchemaError(
                 f"partition folders do not agree: {named[0]!r} and {partition!r} have "
-                "other keys; attach each level on its own, or name the files with files="
+                "other keys; index each level by itself, or name the files with files="
             )
         for texts, (key, value) in zip(values, pairs, strict=True):
             if value == "":

@@ -26,17 +26,17 @@ _LOGGER.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True)
 class Event:
-    """Something that was done.
+    """What an `observe` hook receives.
 
     name         "plan": the files of a scan are known; "commit": a version was published; "index": an index was built
-    table        where the table, or its index, is
-    version      that was scanned, or made; of an index, that it was built over
+    table        the location of the table, or of its index
+    version      the version that was scanned or created, or over which an index was built
     elapsed_ms   how long it took
     figures      counts by name: of a plan files_in, files_kept, bytes_in, bytes_kept, requests, index_bytes, waits; of
-                 a commit files_added, files_removed, files, and from its publishing on requests, bytes_read, waits; of
-                 an index files_built, files_lacking, bytes_written. Waits are requests that had to follow each other
-    text         the same for people, in a line
-    steps        of a plan, a line each
+                 a commit files_added, files_removed, files, and requests, bytes_read, waits since its first attempt; of
+                 an index files_built, files_lacking, bytes_written. Waits are requests that waited for an earlier one
+    text         the same as one line of text
+    steps        of a plan, one line per step
     """
 
     name: Literal["plan", "commit", "index"]
@@ -54,13 +54,14 @@ _hooks_change = threading.Lock()
 
 
 def observe(hook: Hook) -> Callable[[], None]:
-    """Calls `hook` with each `Event` of this process, in the thread that did the work, until what it returns is called.
+    """Call `hook` with each `Event` of this process, in the thread that did the work. Return a function that stops it.
 
-    What a hook raises is logged, and reaches nobody. Raises InvalidArgumentError for what cannot be called.
+    If the hook raises, Skipstone logs the exception and continues. Raises InvalidArgumentError if `hook` is not
+    callable.
     """
     global _hooks
     if not callable(hook):
-        raise InvalidArgumentError(f"observe() takes a function of one event, not {hook!r}")
+        raise InvalidArgumentError(f"observe() accepts a function of one event, not {hook!r}")
     with _hooks_change:
         _hooks = (*_hooks, hook)
 
@@ -76,12 +77,12 @@ def observe(hook: Hook) -> Callable[[], None]:
 
 
 def is_observed() -> bool:
-    """True where an event would be taken: whoever has to work for one asks first."""
+    """True if an event would be logged or passed to a hook. Check it before work that only an event needs."""
     return bool(_hooks) or _slow_plan_ms() is not None or _LOGGER.isEnabledFor(logging.INFO)
 
 
 def emit(event: Event) -> None:
-    """Gives an event to whoever listens. Raises nothing."""
+    """Pass an event to the log and the hooks. Raises nothing."""
     log(event.text)
     slow_ms = _slow_plan_ms()
     if event.name == "plan" and slow_ms is not None and event.elapsed_ms > slow_ms:
@@ -94,7 +95,7 @@ def emit(event: Event) -> None:
 
 
 def log(text: str) -> None:
-    """Logs one line: what would break it, or steer a terminal, is escaped."""
+    """Log one line. Characters that would break the line, or steer a terminal, are escaped."""
     if _LOGGER.isEnabledFor(logging.INFO):
         _LOGGER.info("%s", _printable(text))
 

@@ -51,51 +51,48 @@ def open(
     scan_log: str | os.PathLike[str] | ScanLog | None = None,
     on_stale: OnStale | None = None,
 ) -> Table:
-    """Opens a table at its latest version, or at another.
+    """Open a table at its latest version, or at another.
 
     Args:
         location: the table's directory, or its URI in an object store (s3://, gs://, az://); an Iceberg table's
             metadata file; a table object of deltalake or pyiceberg; or, with `catalog`, a name in an Iceberg catalog. A
-            DeltaTable that is not at the latest version of its log is opened at its own, for reading.
+            DeltaTable that is not at the latest version of its log is opened at its version, read-only.
         version, as_of, savepoint, log_version: at most one of them: a version number, the latest version at a time
-            (naive means UTC), or the version that a savepoint names. A version whose time lies in the future of the
-            storage's clock counts from the time of its file; a warning says so. `log_version` is a number of the log's
-            own, a Delta version, an Iceberg snapshot id or a Hudi instant (its digits, as a text too): the version that
-            is of it, or where there is none the log is read at it, and files that no version near it knows may
-            match.
-        source: "directory", "delta", "iceberg" or "hudi": raises InvalidArgumentError where the table is indexed as
+            (naive means UTC), or the name of a savepoint. A version whose time is in the future of the storage's clock
+            counts from the time of its file, with a warning. `log_version` is a Delta version, an Iceberg snapshot id
+            or a Hudi instant (its digits, also as a text). If no version has this state of the log, the log is read at
+            it, and files that no version near it covers may match.
+        source: "directory", "delta", "iceberg" or "hudi": raises InvalidArgumentError if the table is indexed as
             another.
-        catalog, name: pyiceberg's name of a catalog, or the catalog itself, which says at each `refresh` which metadata
-            file counts; `name` is the table's name in it, where it is not the location.
-        index_path: where the index lies, if not in the table.
-        storage_options: what opens an object store, as `create` has it. By default those of a table object.
+        catalog, name: pyiceberg's name of a catalog, or the catalog object, which determines the current metadata file
+            at each `refresh`; `name` is the table's name in it, if it is not the location.
+        index_path: the folder of the index, if it is not in the table.
+        storage_options: options of an object store, as for `create`. By default those of a table object.
         strict: a damaged index run raises CorruptionError, and so does a file that a sync would quarantine (SchemaError
             if it does not fit); a query of a version that has quarantined files raises NotReadableError. By default
-            runs and files are left out, with a warning. A newest version that is known
-            to be lost raises, too; otherwise a warning says so, and the newest that can be read is opened.
-        cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as the process's
-            cache has room for them (`skipstone.set_cache_budget`): a value then costs no request. Without it nothing
-            of them is kept.
-
-        pickle_credentials: `storage_options` travel with pickles of the table and of its plans. Otherwise, and what
-            came from the environment in any case, they do not: another process opens an object store by its own.
-        scan_log: a local file that gets a line of JSON for each plan of this handle: what was asked, and what was
-            skipped. A `ScanLog` says more about it, as that it keeps no values. Default: the file that the variable
-            SKIPSTONE_SCAN_LOG names, if any. It does not travel with pickles.
+            runs and files are left out, with a warning. If the newest version is known to be lost, a strict `open`
+            raises; otherwise it warns and opens the newest version that can be read.
+        cache: "coarse" keeps the coarse groups of filters in memory after their first use, within the budget of the
+            process (`skipstone.set_cache_budget`), so a look-up of a value needs no request. By default they are not
+            kept.
+        pickle_credentials: pickles of the table and of its plans contain `storage_options`. By default they do not, and
+            they never contain what came from the environment: another process opens an object store with its own.
+        scan_log: a local file that gets a line of JSON for each plan of this handle: the query, and what it skipped. A
+            `ScanLog` has more options, for example to leave out values. Default: the file in the variable
+            SKIPSTONE_SCAN_LOG, if any. Pickles do not contain it.
         on_stale: what a query does if the directory changed since the last sync. "warn": warn once per change, and
             answer from the version. "sync": sync first. "raise": raise NotReadableError. "ignore": do not look. By
             default "warn" in a directory on a local disk, where looking costs microseconds per folder. On object
             stores and network disks looking is a listing, so it happens only if `on_stale` is given. A file that is
             overwritten in place is noticed if a query reads it, or answers from its metadata. Tables that follow a
             log are never stale.
-        fallback: "list": where there is no index, its newest version cannot be read, or the table was copied or moved
-            and not adopted, the directory is listed and
-            the files' footers are read, into a temporary index that goes with the handle; a warning says so. Such a
-            table is for reading.
+        fallback: "list": if there is no index, its newest version cannot be read, or the table was copied or moved and
+            not adopted, list the directory and read the footers into a temporary index, with a warning. The table is
+            read-only. A folder from which Skipstone removed rows or files raises InvalidArgumentError.
 
     Raises:
-        NotATableError: no index there, no such version, or the log has `log_version` no more. NotReadableError: the
-        table was copied or moved, and not adopted (`skipstone.adopt`). InvalidArgumentError: no such savepoint, or
+        NotATableError: there is no index, no such version, or the log no longer has `log_version`. NotReadableError:
+        the table was copied or moved, and not adopted (`skipstone.adopt`). InvalidArgumentError: no such savepoint, or
         `log_version` of a table that follows no log. StorageError: `scan_log` cannot be written.
     """
     if fallback not in (None, "list"):
@@ -134,11 +131,11 @@ def open(
     return table
 
 
-open_table = open  # for modules that open files, too
+open_table = open  # for modules that also open files
 
 
 def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str] | None, why: Exception) -> Table:
-    """A table without an index of its own: over a temporary one, of the files that are there now."""
+    """A table over a temporary index of the files that the directory contains now."""
     import tempfile
 
     from .create import create
@@ -149,15 +146,15 @@ def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str]
     except BaseException:
         folder.cleanup()
         raise
-    # Plans outlive their table: the index goes with the last that reads runs.
+    # Plans outlive their table: the index is removed with the last object that reads its runs.
     weakref.finalize(table.handle.readers, _discard, folder, table.handle.index_storage.uri)
     table.handle.is_pinned = True
     files = table.handle.instant.totals["files"]
     reason = why.bare_message if isinstance(why, SkipstoneError) else why
     message = (
-        f"{table.location}: no index could be read ({reason}): {files:,} files were listed, and their footers read"
+        f"{table.location}: no index could be read ({reason}), so {files:,} files were listed and their footers read"
     )
-    hint = "{create} makes an index"
+    hint = "{create} creates an index"
     warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
     return table
 
@@ -168,7 +165,7 @@ def _discard(folder: tempfile.TemporaryDirectory, uri: str) -> None:
 
 
 def scan_polars(location: str | os.PathLike[str], **options: Any) -> pl.LazyFrame:
-    """A table as a polars LazyFrame, see `Table.lazy`; `options` are those of `open`."""
+    """Open a table as a polars LazyFrame (see `Table.lazy`). `options` are those of `open`."""
     return open_table(location, **options).lazy()
 
 
@@ -179,7 +176,7 @@ def open_pair(
     index_path: str | os.PathLike[str] | None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """A version together with the state of its log that another handle saw (`Handle.log_position`), None for none."""
+    """Open a version with the state of its log that another handle read (`Handle.log_position`; None: no log)."""
     table = open_table(location, version=version, index_path=index_path, storage_options=storage_options)
     if log_position is not None:
         table.handle.pin_log(log_position)

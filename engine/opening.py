@@ -58,7 +58,7 @@ def open_handle(
     indexed = instant.source["kind"]
     for wanted in (source, table.kind):
         if wanted is not None and wanted != indexed:
-            raise InvalidArgumentError(f"{storage.uri}: is indexed as {indexed!r}, and is asked for as {wanted!r}")
+            raise InvalidArgumentError(f"{storage.uri}: is indexed as {indexed!r}, not as {wanted!r}")
     if version is None:
         timeline.check_whole(instant, strict)
     if as_of is not None:
@@ -131,7 +131,7 @@ def _no_index(storage: Storage) -> NotATableError:
     why = "" if kind else " (and no such directory)"
     return NotATableError(
         f"{storage.uri}: no Skipstone index here{why}",
-        hint="make one with {create}, or say where it is with {index_path}",
+        hint="create one with {create}, or pass its folder as {index_path}",
     )
 
 
@@ -251,9 +251,7 @@ def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
         as_of = as_of.replace(tzinfo=dt.UTC)
     wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
     instant, is_doubted = timeline.last_until(latest, wanted)
-    message = (
-        "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
-    )
+    message = "some versions have times after those of their files, which count instead: a clock was wrong"
     if instant is None:
         doubt = f" ({message})" if is_doubted else ""
         raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}{doubt}")

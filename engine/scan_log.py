@@ -29,15 +29,15 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | 
 
 
 class ScanLog:
-    """Where `open(scan_log=)` writes a line a plan.
+    """A log of scans for `open(scan_log=)`: one line per plan.
 
     Args:
-        path: a local file, made for its owner alone where it is not there; its folder must be.
-        values: False keeps columns and operators, and a `?` for each value: where values are private.
-        max_bytes: of the file and the one before it together. At half of it the file becomes `path.1`, in place of
-            the last one of that name.
+        path: a local file. If it is missing, it is created with access for its owner alone; its folder must exist.
+        values: False writes `?` for each value, and keeps columns and operators: for private values.
+        max_bytes: of the file and the one before it together. At half of it the file is renamed to `path.1`, which
+            replaces an older file of that name.
 
-    Raises InvalidArgumentError for what is no local path or no number.
+    Raises InvalidArgumentError if `path` is not a local path or `max_bytes` is not a number.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, values: bool = True, max_bytes: int = _BYTES_MAX):
@@ -52,14 +52,14 @@ class ScanLog:
         return f"ScanLog({self.path!r}, values={self.values}, max_bytes={self.max_bytes})"
 
     def check(self) -> None:
-        """Raises StorageError where nothing can be appended."""
+        """Raises StorageError if the file cannot be written."""
         try:
             os.close(os.open(self.path, _FLAGS, 0o600))
         except OSError as error:
             raise StorageError(f"{self.path}: the scan log cannot be written ({error})") from error
 
     def note(self, bound: Node, key_columns: Sequence[str], facts: Callable[[], dict[str, Any]]) -> None:
-        """Appends a line of a plan's predicate and other facts about it. Raises nothing."""
+        """Append a line with a plan's predicate and other facts about it. Raises nothing."""
         try:
             self._append(_entry(bound, key_columns, facts(), self.values))
         except Exception as error:  # the scan goes on, whatever happens to its log
@@ -79,15 +79,15 @@ class ScanLog:
 
 
 def scan_log_of(given: object) -> ScanLog:
-    """What `open(scan_log=)` means, checked. Raises InvalidArgumentError or StorageError."""
+    """Check an argument of `open(scan_log=)`. Raises InvalidArgumentError or StorageError."""
     chosen = given if isinstance(given, ScanLog) else ScanLog(given)  # type: ignore[arg-type]  # checks what it gets
     chosen.check()
     return chosen
 
 
 def scan_log_of_environment() -> ScanLog | None:
-    """What SKIPSTONE_SCAN_LOG names; without values where SKIPSTONE_SCAN_LOG_VALUES is 0. What is no path is logged,
-    and ignored."""
+    """The log that SKIPSTONE_SCAN_LOG names, without values if SKIPSTONE_SCAN_LOG_VALUES is 0. If it is not a path,
+    this is logged and ignored."""
     path = os.environ.get(VARIABLE)
     try:
         return ScanLog(path, values=os.environ.get(VALUES_VARIABLE, "1") != "0") if path else None
@@ -97,7 +97,7 @@ def scan_log_of_environment() -> ScanLog | None:
 
 
 def entries_of(path: str | os.PathLike) -> Iterator[dict[str, Any] | None]:
-    """The lines of a log, the oldest first; None for each that cannot be read. Raises StorageError where there is no
+    """Yield the lines of a log, the oldest first; None for each that cannot be read. Raises StorageError if there is no
     such file."""
     path = Path(path)
     before = path.with_name(f"{path.name}.1")

@@ -91,7 +91,7 @@ def check_stale(handle: Handle) -> None:
         sync_stale(handle)
         return
     message = f"{handle.location} changed since the last sync ({changes}), so answers are of version {handle.version}"
-    hint = "{sync} brings the table up to date"
+    hint = "{sync} updates the table"
     if handle.on_stale == "raise":
         raise NotReadableError(message, paths=changes.paths, hint=hint)
     if changes != handle.reported_changes:

@@ -1,8 +1,8 @@
 """A table: a handle on one version, the verbs that read it, and those that create other versions.
 
-A handle pins what it saw when it was opened; `refresh` moves it to the latest, and so does an action through it. A
-handle on an older version reads, and refuses actions. Each verb's work is in the module that it imports: a process that
-looks one value up does not pay for the others.
+A handle pins the version at which it was opened. `refresh` moves it to the latest, and an action through it moves it
+to the version that it creates. A handle on an older version refuses actions. Each verb imports the module that does its
+work, so a process that looks up one value does not import the others.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A handle on one version of a table. Made by `create` and `open`; threads may read through one.
+    """A handle on one version of a table. `create` and `open` return it. Threads may read through one handle.
 
-    handle    what the version is read by: storage, timeline, runs, instant. For the code of this package; it may change
+    handle    the storage, timeline, runs and instant of the version: internal, it may change
     """
 
     def __init__(self, handle: Handle):
@@ -81,39 +81,39 @@ class Table:
         return self.handle.schema
 
     def refresh(self) -> Self:
-        """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
-        under `strict` a CorruptionError."""
+        """Move this handle to the latest version that can be read. If a newer version was lost, warn; a strict handle
+        raises CorruptionError."""
         self.handle.refresh()
         return self
 
     def close(self) -> None:
-        """Lets go of what this handle opened. It may be used again."""
+        """Close the files that this handle opened. The handle stays usable."""
         self.handle.close()
 
     def partitions(self) -> pa.Table:
-        """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
+        """One row per partition: partition, one typed column per key, file_count, row_count, size_bytes."""
         from .shown import shown
         from .views import partitions_view
 
         return shown(partitions_view(self.handle.snapshot))
 
     def files(self, partition: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group; or those
-        `columns` of them, of which nothing else is read."""
+        """One row per live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group. With
+        `columns`, only these are read and returned."""
         from .shown import shown
         from .views import listed_files
 
         return shown(listed_files(self.handle.snapshot, self._partition_ids(partition), partition, columns))
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
-        """The files of some numbers, as `files()` gives them, by number; those that are not live are left out."""
+        """The live files among some file ids: rows of `files()`, sorted by file_id."""
         from .views import files_by_id
 
         return files_by_id(self.handle.snapshot, ids)
 
     def file_ids(self, paths: Sequence[str]) -> pa.Array:
-        """uint64 [n]: the number of each of some paths, null for one that is not live. A number is a file's for ever:
-        a path that comes back has another."""
+        """uint64 [n]: the file_id of each path, null if it is not live. An id is never used again: a file that is added
+        again under the same path has another id."""
         from .state.paths import paths_of
 
         wanted = [self.handle.relative(path) for path in paths_of(paths)]
@@ -121,13 +121,13 @@ class Table:
         return pa.array([ids.get(path) for path in wanted], pa.uint64())
 
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
-        """The file slices: what is read of each file group, or with `latest=False` every slice that it has.
+        """The file slices that are read, or with `latest=False` every slice of each file group.
 
-        Columns: partition, file_group (null for a file without one, which is a slice of its own), slice_instant, base
-        (its path, null where none is there yet) and base_size_bytes, logs (paths; delete and rollback blocks too),
-        log_count, log_bytes; is_latest: it, or something of it, is read; is_pending: its base, or that of a later slice
-        read with it, is not there yet; is_compacted: a base and no logs; dead (paths): what carries nothing at this
-        version, logs of failed or rolled back commits and bases of commits that are not completed.
+        Columns: partition, file_group (null for a file without one, which is one slice), slice_instant, base (its path,
+        null if there is none yet) and base_size_bytes, logs (paths, also of delete and rollback blocks), log_count,
+        log_bytes; is_latest: the slice, or a part of it, is read; is_pending: its base, or that of a later slice that
+        is read with it, is not written yet; is_compacted: a base and no logs; dead (paths): files without rows at this
+        version, which are logs of failed or rolled back commits and bases of commits that are not completed.
         """
         from .shown import shown
         from .views import slices_view
@@ -137,9 +137,9 @@ class Table:
         return shown(slices_view(self.handle.snapshot, self._partition_ids(partition), latest))
 
     def file_groups(self, partition: str | None = None) -> pa.Table:
-        """The file groups; a file without one is a group of its own.
+        """The file groups. A file without one counts as a group.
 
-        Columns: partition, file_group, slices, latest_instant (of what is not dead), files, size_bytes,
+        Columns: partition, file_group, slices, latest_instant (of files that are not dead), files, size_bytes,
         uncompacted_logs: how many logs and blocks are read with its base.
         """
         from .views import file_groups_view
@@ -161,34 +161,34 @@ class Table:
         return shown(history_view(self.handle.timeline.history(self.version)))
 
     def savepoints(self) -> pa.Table:
-        """One row a savepoint, by version: name, version, time (of that version)."""
+        """One row per savepoint, sorted by version: name, version, time (of that version)."""
         from .shown import shown
         from .views import savepoints_view
 
         return shown(savepoints_view(self.handle.instant, self.handle.timeline))
 
     def indexes(self) -> pa.Table:
-        """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
+        """One row per index: name, columns, kind, files_covered, files_total, size_bytes, options."""
         from .shown import shown
         from .views import indexes_view
 
         return shown(indexes_view(self.handle.snapshot))
 
     def layout(self, column: str) -> Layout:
-        """Return how a column's values are spread over the files, by the files' bounds: how many of them a value is in.
+        """Return how a column's values are spread over the files: how many files contain a value by their bounds.
         `skipstone layout` draws it.
 
-        Raises SchemaError for a column that is not there, or whose type has no order.
+        Raises SchemaError for a column that does not exist, or whose type has no order.
         """
         from .column_layout import layout_of
 
         return layout_of(self.handle.snapshot, column, self.handle.strict)
 
     def verify(self, deep: bool = False) -> list[Finding]:
-        """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
-        files that are quarantined, files that hold columns which the table does not read. `deep` reads every instant,
-        every byte of the index, and every footer. A directory that changed since the last sync is no finding: a
-        warning says so, as for a query."""
+        """Return a list of problems, empty if there are none: lost versions, damaged runs, files that are missing or
+        changed, quarantined files, files with columns that the table does not read. `deep` reads every instant, every
+        byte of the index, and every footer. A directory that changed since the last sync is not a problem: `verify`
+        warns of it, as a query does."""
         from .verify import verify
 
         return verify(self.handle, deep)
@@ -208,22 +208,22 @@ class Table:
         sample_files: int = 32,
         progress: Progress | bool | None = None,
     ) -> Advice:
-        """Report which index on which column would have let queries skip how much, at what cost.
+        """Report which indexes would help queries, how much each would let them skip, and what it costs.
 
         Candidates are built over a sample of the files that the queries read, in a temporary folder, and the queries
-        are planned with each: what they keep is scaled to all files. Data of the sample is read; nothing of the table
-        or of its index is changed.
+        are planned with each. The results are scaled to all files. Data of the sample is read; the table and its index
+        are not changed.
 
         Args:
-            queries: WHERE clauses or SELECTs of this table as texts, or predicates as `scan` takes them.
-            log: instead of `queries`, a log of scans (`open(scan_log=)`): those of this table, as often as each was
-                asked.
-            sample_files: on so many files it is tried, at most. More are slower and forecast better.
+            queries: WHERE clauses or SELECTs of this table as texts, or predicates as `scan` accepts them.
+            log: instead of `queries`, a log of scans (`open(scan_log=)`): those of this table, each weighted by how
+                often it ran.
+            sample_files: how many files the sample has at most. More files are slower and give better estimates.
             progress: called as f(step, done, total), or True for a bar on stderr.
 
         Raises:
-            InvalidArgumentError: neither queries nor a log, or both; the table's partitions are in its log alone.
-            StorageError: the log of scans cannot be read. What of the queries cannot be read is named in the result.
+            InvalidArgumentError: neither queries nor a log is given, or both are; or only the table's log contains the
+                partitions. StorageError: the log of scans cannot be read. The result names queries that cannot be read.
         """
         from .advice.advise import advise
         from .progress import progress_function
@@ -237,17 +237,17 @@ class Table:
         log: str | os.PathLike[str] | None = None,
         advice: Advice | None = None,
     ) -> str:
-        """A picture of the version that this handle reads: one page of HTML that needs no network. Returns it.
+        """Return a report on the version that this handle reads, as one page of HTML that needs no network.
 
-        Sizes and files by partition, how each column's values lie over the files, indexes with their coverage and a
-        filter's false positives, measured; the timeline. Names and values are escaped.
+        It shows sizes and files by partition, how the values of each column are spread over the files, the indexes with
+        their coverage and the measured false positives of filters, and the timeline. Names and values are escaped.
 
         Args:
-            output: a local file to write it to, whole or not at all.
-            log: a log of scans (`open(scan_log=)`): what they skipped, and by which columns.
+            output: a local file to write it to, atomically.
+            log: a log of scans (`open(scan_log=)`): adds what they skipped, and by which columns.
             advice: what `advise` returned.
 
-        Raises StorageError where `output` cannot be written, or `log` read.
+        Raises StorageError if `output` cannot be written, or `log` cannot be read.
         """
         from .report import report
 
@@ -266,28 +266,27 @@ class Table:
         params: Sequence | Mapping | None = None,
         order_by: OrderBy | None = None,
     ) -> Plan:
-        """A plan for the rows that match.
+        """Return a plan for the rows that match. It reads rows when one of its methods needs them.
 
         Args:
             where: SQL text, pyarrow tuples, a `col` predicate, or an expression of pyarrow or polars; None for every
-                row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
-                on the rows that are left by DuckDB, pyarrow or polars.
-            columns: what to read (default: all), in this order; a field of a struct by its dotted path, which is then
-                the column's name.
-            limit: at most so many rows: the first ones of `order_by`, else any.
-            mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
-            refresh: "sync" follows the directory, or the log, first: see `sync`.
+                row. DuckDB defines what a text means. Parts that Skipstone does not understand prune nothing; DuckDB,
+                pyarrow or polars tests them on the remaining rows.
+            columns: the columns to read (default: all), in this order. A field of a struct is named by its dotted
+                path, which becomes the name of the column.
+            limit: at most this many rows: the first by `order_by`, otherwise any.
+            mode: "snapshot", or "read_optimized": of each file slice only the latest base, without its logs.
+            refresh: "sync" syncs first: see `sync`.
             reader: "pyarrow"; "duckdb", for local files that DuckDB reads exactly; or "auto", the faster of the two.
                 The rows are the same. `explain` shows which reader was used, and why.
-            params: the values of a text's parameters: a list for `?`, a dict for `$name`. They stay values, whatever
-                is in them.
-            order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
-                where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
+            params: the values of a text's parameters: a list for `?`, a dict for `$name`. They are never read as SQL.
+            order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. By default
+                ascending, with nulls last (as in DuckDB). NaN is the greatest value. With a `limit`, files, row groups
                 and rows that cannot be among the first are not read.
 
         Raises:
-            PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
-            InvalidArgumentError: the reader is not installed.
+            PredicateError: `where` cannot be read, or names a column that does not exist. SchemaError: `columns` or
+                `order_by` does. InvalidArgumentError: the reader is not installed.
         """
         if refresh not in (None, "sync"):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
@@ -304,8 +303,8 @@ class Table:
         return self._planned(plan)
 
     def _planned(self, plan: Callable[[], Plan]) -> Plan:
-        """A plan over what `on_stale` says. With "sync" it is made again after a sync if a file of it was overwritten
-        in place, which its folder's time does not show."""
+        """Check for changes as `on_stale` says, and plan. With "sync", sync and plan again if a file of the plan was
+        overwritten in place, which its folder's time does not show."""
         check_answers(self.handle)
         made = plan()
         if self.handle.on_stale == "sync" and made.planning.request.checks_files:
@@ -317,20 +316,20 @@ class Table:
         return made
 
     def head(self, n: int = 5) -> pa.Table:
-        """At most n rows, of any files. See `Plan.head`."""
+        """At most n rows from any files. See `Plan.head`."""
         return self.scan().head(n)
 
     def dataset(self, *, follow: bool = False) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
 
-        DuckDB and polars hand it the columns and the filters of their queries, which then skip what they need not read:
+        DuckDB and polars pass it the columns and filters of their queries, so these skip files and row groups:
 
             lake = ss.open("lake/flights").dataset()
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
 
-        With `follow`, each scan first moves this handle to the latest version, and the dataset with it: for processes
-        that run for long. If the table's columns change, scans raise SchemaError.
+        With `follow`, each scan first moves this handle and the dataset to the latest version: for processes that run
+        for long. If the table's columns change, scans raise SchemaError.
         """
         check_flags(follow=follow)
         if follow:
@@ -353,7 +352,7 @@ class Table:
     def sql(
         self, query: str, con: DuckDBPyConnection | None = None, *, explain: bool = False
     ) -> DuckDBPyRelation | str:
-        """A query of DuckDB over this version, which is called `self` in it. See `skipstone.sql`.
+        """Run a DuckDB query, in which this version is the table `self`. See `skipstone.sql`.
 
         table.sql("SELECT action, sum(amount) FROM self WHERE ts >= '2026-01-01' GROUP BY action").show()
         """
@@ -362,8 +361,8 @@ class Table:
         return sql(query, con, explain=explain, self=self)
 
     def lazy(self) -> pl.LazyFrame:
-        """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
-        the index. Raises InvalidArgumentError where polars is not installed."""
+        """The version that the handle reads, as a polars LazyFrame. The filters, columns and slices of a query reach
+        the index. Raises InvalidArgumentError if polars is not installed."""
         check_answers(self.handle)
         return Plan(PlannedScan(ScanRequest.of(self.handle))).lazy()
 
@@ -377,18 +376,17 @@ class Table:
     ) -> Plan:
         """Return a plan for the rows whose values in some columns are one of many keys: a semi-join.
 
-        A secondary index of the columns returns the rows. Files that it does not cover are read and compared. If 16 of
-        the keys of one column show that keys are in many rows of most files, these are scanned instead.
+        A secondary index of the columns finds the rows. Files that it does not cover are read and compared. If 16 of
+        the keys of one column show that keys are in many rows of most files, these files are scanned instead.
 
         Args:
-            keys: an Arrow table, or anything with its C stream, of which all columns, or those of `on`, are the key; or
-                an array, or a list, of values of the one column `on`. Tens of millions are fine. Keys of any type
-                mean what `=` means of them; a key with a null, or of no value that the column can hold, equals
-                nothing.
-            on: columns of the table, by name.
+            keys: an Arrow table, or an object with an Arrow C stream, whose columns (all, or those of `on`) are the
+                key; or an array or a list of values of the one column `on`. Tens of millions are fine. Keys are
+                compared as by `=`: a key with a null matches nothing, and so does one that the column cannot contain.
+            on: names of columns of the table.
             columns, limit, reader: as in `scan`.
 
-        Raises SchemaError for columns that are not there, and for keys that cannot be compared with them.
+        Raises SchemaError for columns that do not exist, and for keys that cannot be compared with them.
         """
         from .scan.lookup import lookup
 
@@ -402,15 +400,15 @@ class Table:
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def transaction(self, key: str | None = None) -> Transaction:
-        """Opens a transaction; `key`, if given, makes a retry of the same work commit once."""
+        """Open a transaction. With a `key`, a retry of the same work commits once."""
         from .commit.transaction import Transaction
 
         self._check_writes(key)
         return Transaction(self.handle, key)
 
     def distributed_transaction(self, key: str | None = None) -> DistributedTransaction:
-        """Begins a transaction whose tasks, and whose end, are in other processes, while this one need not live on:
-        for jobs of Spark, Ray or Dask. Picklable."""
+        """Begin a transaction whose tasks and commit run in other processes, for jobs of Spark, Ray or Dask. It is
+        picklable, and this process may end before the commit."""
         from .commit.distributed import DistributedTransaction
 
         self._check_writes(key)
@@ -430,31 +428,31 @@ class Table:
         widen: Mapping[str, pa.DataType] | None = None,
         order: Sequence[str] | None = None,
     ) -> int:
-        """Changes the schema, in one step; no file is touched. Returns the version made; nothing to change makes none.
+        """Change the schema in one step. No file is changed. Return the version; if nothing changes, none is created.
 
-        `rename`, `drop` and `widen` name columns as they are before the call; `add` and `order` as they are after it.
-        Only top-level data columns are altered. A column keeps its statistics and filters under its new name; one
-        that is dropped loses its indexes, and a later one of the same name begins empty.
+        `rename`, `drop` and `widen` name columns as they are before the call, `add` and `order` as they are after it.
+        Only top-level data columns can be altered. A column keeps its statistics and filters under its new name. A
+        dropped column loses its indexes, and a later column of the same name begins empty.
 
         Args:
             rename: old names to new ones; {"a": "b", "b": "a"} swaps two.
-            add: names to types, or to pyarrow scalars; or fields. Files that lack the column hold null in every row,
-                or that scalar; rows that are written without it hold null.
+            add: names to types, or to pyarrow scalars; or fields. Files that lack the column return null in every row,
+                or that scalar; rows that are written without it have null.
             drop: names. The values stay in the files, and are not read again.
-            widen: names to types that hold each value exactly: int32 to int64, float to double, more digits, more
-                fields at the end of a struct; no instants to nanoseconds.
+            widen: names to types that contain each value exactly: int32 to int64, float to double, more digits, more
+                fields at the end of a struct; not times to nanoseconds.
             order: all names, in the wanted order.
 
-        A file is read by the names that the table had when the file was added. Files that hold an added column under
-        its name are bound again, under new ids, where no column of this table ever had that name before and its type
-        holds theirs: filters and secondary indexes do not cover them until `refresh_index`. Otherwise what files
-        hold stays unread (replace() a file by itself to bind it again), and so does what comes under a name from before
-        a rename. A transaction uses the names of the version that it began with. An added column gets statistics, in
-        an index of its own.
+        A file is read by the names that the table had when the file was added. If files contain an added column under
+        its name, no column of this table ever had that name, and the type contains their values, these files are bound
+        again under new ids; filters and secondary indexes do not cover them until `refresh_index`. Otherwise the column
+        in these files is not read (`replace` a file by itself to bind it again), and neither are columns under a name
+        from before a rename. A transaction uses the names of the version at which it began. An added column gets
+        statistics in a separate index.
 
         Raises:
             SchemaError: no such column, a partition column, a name that is taken, a type that would lose values.
-            CommitConflictError: another writer altered the schema meanwhile.
+            CommitConflictError: another writer altered the schema concurrently.
         """
         from .commit.alter import alter
 
@@ -474,35 +472,33 @@ class Table:
         include: str | Sequence[str] | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
-        """Builds an index over the live files and keeps it from then on. Returns the version made.
+        """Build an index over the live files. Return the version.
 
         Args:
-            columns: a name, or several: each gets a filter of its own; statistics are kept together; of a secondary
-                index they are the key, in their order: its first columns can be asked for without the others. Of a
-                list column a filter or a secondary index contains the elements; it is the key by itself then.
-                A text that is no column's name is an expression that DuckDB reads: "lower(email)". Commits keep no
-                statistics of expressions: files that they add wait for `refresh_index`.
-            kind: "bloom": which files and row groups may hold a value; "secondary": which rows hold it; "stats": what
-                files and row groups span, from their footers; "ngram": in which blocks of rows a text may occur, for
-                LIKE '%x%', ILIKE, contains, regexp_matches and the like.
+            columns: a name, or several. With "bloom" and "ngram" each column gets an index; with "stats" one index
+                contains all; with "secondary" they are the key, in this order, and queries may test only the first
+                ones. Of a list column a filter or a secondary index contains the elements, which are then the whole
+                key. A text that is not the name of a column is an expression for DuckDB: "lower(email)". Statistics of
+                expressions do not cover files that commits add until `refresh_index`.
+            kind: "bloom": which files and row groups may contain a value; "secondary": which rows contain it; "stats":
+                the bounds of files and row groups, from their footers; "ngram": which blocks of rows may contain a
+                text, for LIKE '%x%', ILIKE, contains, regexp_matches and similar tests.
             fpp: of a filter: how often a row group without the value may be read, from 1e-6 to 0.1 (default: 0.001).
-                A filter over a file of several row groups has a rate of its own.
-            maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
-                that are merely added, or synced, wait for `refresh_index` of a filter or a secondary index, and may
-                match until then.
-            shard_bytes: of statistics and of a secondary index: a run that grows beyond is cut in shards of about this
-                size: a number, or "small" (8 MiB), "medium" (64 MiB, as where nothing is said), "large" (512 MiB).
-            include: of a secondary index: columns whose values its entries contain. A query that needs no columns but
-                these, those of the key and partition columns is answered by the index, and no data file is read.
-                Columns of nested types, and fields of structs, cannot be included.
+                The rate of a filter over a file of several row groups is recorded with it.
+            maintain: "commit": what transactions write is indexed as it is written; "refresh": it is not. In both
+                cases filters and secondary indexes do not cover files that are added by name or synced, so these may
+                match, until `refresh_index`.
+            shard_bytes: of statistics and of a secondary index: a larger run is split in shards of about this size: a
+                number, or "small" (8 MiB), "medium" (64 MiB, the default), "large" (512 MiB).
+            include: of a secondary index: columns whose values its entries contain. A query that needs only these, the
+                key and partition columns reads no data file. Nested columns and fields of structs cannot be included.
+            ignore_case: of "ngram": ILIKE, lower(x) LIKE and case-insensitive expressions use the index as well. By
+                default they do not, and the index is a little smaller.
 
-            ignore_case: of "ngram": ILIKE, lower(x) LIKE and case-insensitive expressions use the index as well.
-                Without it (by default) they do not, and it is a little smaller.
-
-        A build that takes long publishes what it has from time to time: killed, it goes on with `refresh_index`.
+        A long build commits its progress from time to time. If it is killed, `refresh_index` continues.
 
         Raises:
-            SchemaError: no such column, or of a type that cannot be indexed. InvalidArgumentError: there already.
+            SchemaError: no such column, or its type cannot be indexed. InvalidArgumentError: the index exists already.
         """
         from .commit.indexing import create_index
 
@@ -517,7 +513,7 @@ class Table:
     def refresh_index(
         self, columns: str | Sequence[str], kind: IndexKindName, *, progress: Progress | bool | None = None
     ) -> int:
-        """Covers the files that an index lacks. Returns the version; nothing to cover makes none."""
+        """Index the files that an index does not cover. Return the version; if it covers all, none is created."""
         from .commit.indexing import refresh_index
 
         self.handle.check_latest()
@@ -539,7 +535,7 @@ class Table:
         return VersionResult(version, f"version {version}: {'; '.join(parts)}")
 
     def drop_index(self, columns: str | Sequence[str], kind: IndexKindName) -> int:
-        """Takes an index away. Returns the version made."""
+        """Drop an index. Return the new version."""
         from .commit.indexing import drop_index
 
         self.handle.check_latest()
@@ -554,32 +550,29 @@ class Table:
         dry_run: bool = False,
         progress: Progress | bool | None = None,
     ) -> SyncResult:
-        """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
-        from one listing and the footers of what is new. Nothing new makes no version.
+        """Commit the files that were added, removed, or changed under the same path (size, time, etag). Return the
+        version, an int, with their paths. If nothing changed, no version is created.
 
-        A file that cannot be read, or whose columns or partition keys do not fit, is quarantined and tried again at
-        each sync; if it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
-        name quarantined files, and queries warn of them. Filters and secondary indexes do not cover new files until
-        `refresh_index`, so they may match.
+        `sync` lists the directory once and reads the footers of new files. A file that cannot be read, or whose columns
+        or partition keys do not fit, is quarantined and tried again at each sync. If it replaced a live file, that file
+        stays live, and reading it raises. `explain` and `verify` name quarantined files, and queries warn of them.
+        Filters and secondary indexes do not cover new files, so these may match, until `refresh_index`.
 
         Args:
-            new_columns: "adopt": columns that files hold under names that no column of this table ever had become the
-                table's, behind its others, and files of before that hold them are bound again, under new ids. After a
-                drop or a rename the old name never comes back. "report": they are named in the result alone. Of a
-                table that follows a log, the log says what its columns are.
+            new_columns: "adopt": columns of files become the last columns of the table if no column of it ever had
+                their name; older files that contain them are bound again under new ids. A name that was dropped or
+                renamed is never adopted. "report": the result only names them. If the table follows a log, the log
+                defines the columns.
             new_types: what happens if files have a column in another type, and one type contains the values of both
                 exactly, as int64 does for int32. "widen": the table's column gets that type in the same version; the
                 indexes stay. "quarantine": the files are quarantined.
-            refresh: afterwards every index covers the files that it lacks: their data is read where they need it.
+            refresh: afterwards index the files that indexes do not cover; their data is read if an index needs it.
             dry_run: return what would be added and removed, and commit nothing. No footer is read, so files that
                 would be quarantined are among the added.
 
-        Returns:
-            The version, an int, with what was added, removed and quarantined.
-
         Raises:
             CorruptionError, SchemaError: this handle is strict, and a file would be quarantined.
-            NotATableError: the directory is gone.
+            NotATableError: the directory is missing.
         """
         if new_columns not in ("adopt", "report"):
             raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
@@ -602,9 +595,9 @@ class Table:
         return result.moved_to(refresh_all(self.handle, progress=_reported(progress)))
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
-        """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
-        went and recompute what their partitions span, runs are merged where that pays.
-        Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
+        """Index the files that indexes do not cover, drop statistics of removed files, recompute the bounds of their
+        partitions, and merge runs. Readers of older versions are not affected. Return the version; if there is nothing
+        to do, none is created."""
         from .commit.indexing import optimize
 
         self.handle.check_latest()
@@ -620,28 +613,29 @@ class Table:
         dry_run: bool = False,
         progress: Progress | bool | None = None,
     ) -> pa.Table:
-        """Removes what only old versions name, and what transactions that died left behind.
+        """Remove files that only old versions name, and files of transactions that never committed.
 
-        A version stays readable while it is one of the last `retain_versions`, or was the latest less than `min_age`
-        ago, or a savepoint names it. A transaction that published nothing, and all of whose files are older than
-        `min_age`, is given up first: if it is running still, it ends with CommitConflictError. With `min_age` of zero
-        every running transaction that wrote a file ends so. If nothing is to be removed, no version is created.
+        A version stays readable if it is one of the last `retain_versions`, was the latest less than `min_age` ago, or
+        has a savepoint. A transaction that did not commit, and whose files are all older than `min_age`, is given up
+        first: if it is still running, it raises CommitConflictError. A `min_age` of zero ends every running transaction
+        that wrote a file. If there is nothing to remove, no version is created.
 
         Args:
             retain_versions: 1 or more.
-            min_age: keep it longer than the longest scan, as executors read the files of versions a little old, and
-                longer than the longest transaction, unless that calls `keep_alive`. Ages are taken by the clock of the
+            min_age: longer than the longest scan, because executors read files of slightly older versions, and longer
+                than the longest transaction that does not call `keep_alive`. Ages are measured by the clock of the
                 storage, not of this machine.
-            delete_data: remove, too, the data files that no readable version names: those taken out of the table that
-                lie on storage as they were, and those that dead transactions wrote. Otherwise no data file is touched.
+            delete_data: also remove data files that no readable version names: those that were removed from the table
+                and are unchanged on storage, and those of transactions that never committed. Without it, no data file
+                is removed.
             dry_run: only report.
 
         Returns:
-            What is removed (or would be): kind ("data", "run", "task", "temporary"), path, size_bytes.
-            Paths of data are relative to the table, the others to the index. If that is nothing, the result shows why
-            at a prompt, and has it in `schema.metadata[b"note"]`.
+            The files that are removed (or would be): kind ("data", "run", "task", "temporary"), path, size_bytes.
+            Paths of data are relative to the table, the others to the index. If there are none, the result prints the
+            reason, which is also in `schema.metadata[b"note"]`.
 
-        Raises CorruptionError where the newest version was lost: what it named is not removed.
+        Raises CorruptionError if the newest version was lost: the files that it named are not removed.
         """
         from .commit.clean import clean
         from .shown import shown
@@ -662,25 +656,26 @@ class Table:
         """Remove everything that was deleted before the call: all older versions, the data files that are not live, and
         every deleted value in the index. It ends time travel, `restore` and `rollback` to earlier versions.
 
-        Runs of indexes are written again without the values of files that are not live. Bloom filters may stay: they
-        have bits of hashes, and no value. If nothing was deleted since the last purge, no version is created. A purge
-        that was interrupted is finished by the next one.
+        Runs of indexes are rewritten without the values of files that are not live. Bloom filters may stay: they
+        contain bits of hashes, and no value. If nothing was deleted since the last purge, no version is created. If a
+        purge is interrupted, the next one finishes it.
 
-        Data files are removed below the table's directory only. In a Delta, Iceberg or Hudi table they belong to the
-        log: its own vacuum removes them, and `purge` purges the index, after a `sync`.
+        Only data files below the table's directory are removed. In a Delta, Iceberg or Hudi table they belong to the
+        log: its own vacuum removes them, and `purge` syncs and purges the index.
 
         Args:
-            drop_savepoints: drop all savepoints first. Otherwise a savepoint raises, as its version has deleted rows.
-            min_age: the safety margin. A transaction that wrote a file less long ago, and did not commit it, raises; an
-                older one is given up. If no writer is running, it may be zero.
+            drop_savepoints: drop all savepoints first. Otherwise `purge` raises if there is one, because its version
+                may contain deleted rows.
+            min_age: the safety margin. `purge` raises if a transaction wrote a file more recently and did not commit;
+                it gives up older ones. If no writer is running, it may be zero.
             progress: called as f(step, done, total), or True for a bar on stderr.
 
         Returns:
-            What was removed, as `clean` does: kind, path, size_bytes.
+            The removed files, as `clean` returns them: kind, path, size_bytes.
 
         Raises:
             InvalidArgumentError: there are savepoints. CommitConflictError: a transaction may be running.
-            CorruptionError: an index is damaged, and cannot be written again; nothing else is undone by that.
+            CorruptionError: an index is damaged and cannot be rewritten. Older versions are removed all the same.
         """
         from .commit.purge import purge
         from .shown import shown
@@ -690,11 +685,11 @@ class Table:
         return shown(purge(self.handle, drop_savepoints, min_age, _reported(progress)))
 
     def rollback(self, n: int = 1) -> int:
-        """Undo the newest `n` versions, by one more: the live files, commit states and keys of idempotent commits are
-        those of the version before them. Return the version created.
+        """Undo the newest `n` versions. This creates one version with the live files, commit states and keys of
+        idempotent commits of the version before them. Return it. If the files are already the same, none is created.
 
-        Each of the versions is one that changed files: a commit, replace, sync, rollback or restore. `restore` goes
-        back to any version, whatever was created since. If the files are already the same, no version is created.
+        Each of the versions must have changed files: a commit, replace, sync, rollback or restore. `restore` goes back
+        to any version.
 
         Raises:
             CommitConflictError: another version is above the one that this handle reads.
@@ -709,13 +704,13 @@ class Table:
         return rollback(self.handle, n)
 
     def restore(self, version: int | None = None, *, savepoint: str | None = None) -> int:
-        """Make the live files those of an older version again, with the commit states and the keys of then. Every
-        version in between can still be opened. Return the version; if nothing changes, none is created.
+        """Restore the live files of an older version, with its commit states and keys. The versions in between stay
+        readable. Return the new version; if nothing changes, none is created.
 
         The schema and the definitions of indexes stay as they are now. A file that returns keeps its id. An index that
-        existed then covers the files as it did then; one that was created since covers those that return after
-        `refresh_index`. A file is read by the columns of now: one that contains a column which was added since is
-        bound again, as `sync` does it.
+        existed at that version covers the files that it covered then; an index that was created since covers returned
+        files after `refresh_index`. Files are read with the current columns: a file that contains a column which was
+        added since is bound again, as by `sync`.
 
         Raises:
             NotReadableError: the data of a file that should return, or a run of the index, is missing or changed.
@@ -728,11 +723,11 @@ class Table:
         return restore(self.handle, version, savepoint)
 
     def savepoint(self, name: str) -> int:
-        """Gives the version that this handle reads a name, which `open`, `restore` and people can use, and which keeps
-        `clean` from it. Returns the version made, which says so. Of a table that follows a log it names what is
-        committed, without what came to the log since: sync() first, where that is to be in it.
+        """Give the version that this handle reads a name for `open` and `restore`, and keep `clean` from removing it.
+        Return the new version. If the table follows a log, the savepoint contains what the last `sync` committed, so
+        call `sync` first.
 
-        Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
+        Raises InvalidArgumentError for a name that is taken, CommitConflictError if it was taken concurrently.
         """
         from .commit.restore import make_savepoint
 
@@ -740,7 +735,7 @@ class Table:
         return make_savepoint(self.handle, name)
 
     def drop_savepoint(self, name: str) -> int:
-        """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
+        """Drop a savepoint. Its version stays until `clean` removes it. Return the new version."""
         from .commit.restore import drop_savepoint
 
         self.handle.check_latest()
@@ -757,25 +752,25 @@ class Table:
         dry_run: bool = False,
         progress: Progress | bool | None = None,
     ) -> Change:
-        """Deletes the rows for which `where` is TRUE. Rows for which it is FALSE or NULL stay.
+        """Delete the rows for which `where` is TRUE. Rows for which it is FALSE or NULL stay.
 
-        The files that contain such rows are written again without them, in one commit over the newest version. Every
-        index then covers the new files; of 50,000 rows and more, secondary indexes by a version of their own. Rows
-        that others append meanwhile stay. The old files stay on storage for older versions; other readers of the
-        directory see them until `clean(delete_data=True)`.
+        The files that contain such rows are rewritten without them, in one commit over the newest version. Every index
+        then covers the new files; if 50,000 rows or more are rewritten, a second version adds them to secondary
+        indexes. Rows that others append concurrently stay. The old files stay on storage for older versions; other
+        readers of the directory see them until `clean(delete_data=True)`.
 
-        A table that follows a Delta or Iceberg log is changed through deltalake or pyiceberg: any other commit to it
-        meanwhile is a conflict, and the indexes follow after the commit. Iceberg tables are opened by their catalog.
+        deltalake or pyiceberg changes a table that follows a Delta or Iceberg log. Any concurrent commit to it is a
+        conflict, and the indexes are updated after the commit. Open Iceberg tables by their catalog.
 
         Args:
-            where: as for `scan`; "true" for every row. All of it must be understood.
+            where: as for `scan`; "true" for every row. Each part must be one that can be tested on rows.
             params: as for `scan`.
             key: makes a retry of the same change commit once. A retry returns the version of the first call.
             dry_run: return which files and how many rows would change, and change nothing.
             progress: called as f(step, done, total), or True for a bar on stderr.
 
         Raises:
-            CommitConflictError: another writer replaced or removed one of the files meanwhile.
+            CommitConflictError: another writer replaced or removed one of the files concurrently.
             PredicateError: `where` cannot be read, or a part of it cannot be tested on rows.
             NotReadableError: a file belongs to a file group, or was overwritten since it was indexed.
             InvalidArgumentError: the handle is pinned, or the files belong to a log to which Skipstone cannot commit.
@@ -797,7 +792,7 @@ class Table:
         dry_run: bool = False,
         progress: Progress | bool | None = None,
     ) -> Change:
-        """Gives columns new values in the rows for which `where` is TRUE.
+        """Set columns to new values in the rows for which `where` is TRUE.
 
             table.update({"status": "'closed'", "amount": "amount * 1.1"}, "day < '2024-01-01'")
 
@@ -806,8 +801,8 @@ class Table:
                 type. A row whose partition columns change goes to another partition.
             where, params, key, dry_run, progress: as for `delete`.
 
-        Raises as `delete`; PredicateError for an expression that is not one value of each row, SchemaError for a
-        column that is not there and for values that do not fit.
+        Raises as `delete`; PredicateError for an expression that is not one value per row, SchemaError for a column
+        that does not exist and for values that do not fit.
         """
         from .rows_by_key.verbs import Options, update
 
@@ -826,7 +821,7 @@ class Table:
         dry_run: bool = False,
         progress: Progress | bool | None = None,
     ) -> Change:
-        """Updates or deletes the rows whose key is among those of `rows`, and inserts the others, in one commit.
+        """Update or delete the rows whose key is in `rows`, and insert the other rows of it, in one commit.
 
             table.upsert(changed, on=["id"])
 
@@ -835,8 +830,8 @@ class Table:
         keys are read.
 
         Args:
-            rows: an Arrow table, or anything with an Arrow C stream, with columns of the table: those of `on`, and
-                others.
+            rows: an Arrow table, or an object with an Arrow C stream: the columns of `on`, and other columns of the
+                table.
             on: the columns of the key.
             when_matched: "update": the row gets the values of the other columns of `rows`. "delete": it is deleted.
                 None: it stays.
@@ -845,8 +840,8 @@ class Table:
             key, dry_run, progress: as for `delete`.
 
         Raises as `delete`; InvalidArgumentError if two rows have one key, SchemaError for columns that the table does
-        not have and for values that do not fit. CommitConflictError, too, if rows are inserted and another writer
-        changed a partition that may have their keys.
+        not have and for values that do not fit; CommitConflictError also if rows are inserted and another writer
+        changed a partition that may contain their keys.
         """
         from .rows_by_key.verbs import Options, upsert
 

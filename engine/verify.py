@@ -32,7 +32,7 @@ _COMES = "sync() binds the file again, and reads them"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong. `kind`: damaged | missing | overwritten | quarantined | unread | miscounted."""
+    """A problem. `kind`: damaged | missing | overwritten | quarantined | unread | miscounted."""
 
     kind: str
     path: str
@@ -114,7 +114,7 @@ def _newer(handle: Handle) -> list[Finding]:
     if latest is None or newest == latest.version:
         return []
     message = (
-        f"this version was made, and {latest.version} is the newest that can be read: bring its file back from a copy"
+        f"this version was created, and {latest.version} is the newest that can be read: restore its file from a copy"
     )
     return [Finding("missing", instant_path(newest), message)]
 

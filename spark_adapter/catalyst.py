@@ -241,7 +241,7 @@ def parse_expression(spark: Any, where: str | Column) -> Tree:
 
 
 def _no_meaning(error: Exception) -> PredicateError:
-    return PredicateError(f"Spark finds no meaning in the predicate: {error}")
+    return PredicateError(f"Spark cannot analyze the predicate: {error}")
 
 
 def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tree:
@@ -271,7 +271,7 @@ def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tr
     if kind == "Literal":
         return _literal(node, node.value())
     if kind == "CommonExpressionRef":
-        return (bound or {}).get(node.id().toString()) or Opaque(node.sql(), "it stands for nothing here")
+        return (bound or {}).get(node.id().toString()) or Opaque(node.sql(), "it has no meaning here")
     if kind == "With":
         common = {each.id().toString(): tree_of_expression(each.child(), bound) for each in items_of(node.defs())}
         return tree_of_expression(node.child(), {**(bound or {}), **common})

@@ -250,7 +250,7 @@ def _check_rows(tasks: Sequence[FileTask], written: Sequence[Sequence[TaskResult
     planned, rows = sum(task.row_count for task in tasks), _rows_in(written)
     if planned != rows and all(task.is_exact for task in tasks):
         raise CorruptionError(
-            f"{len(tasks):,} files should hold {planned:,} rows, and {rows:,} were read and written; nothing is "
+            f"{len(tasks):,} files should contain {planned:,} rows, and {rows:,} were read and written; nothing is "
             "committed. A row count that add_files() was given is wrong, or a disk is: see verify(deep=True)"
         )
 

@@ -88,7 +88,7 @@ def find_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
             except DamagedRun as error:  # only the driver could read its files in another way
                 raise CorruptionError(
                     f"the secondary index over {', '.join(lookup.names)} cannot be read ({error}); drop_index() it, "
-                    "and create it anew",
+                    "and create it again",
                     path=error.run.path,
                     check="index",
                 ) from error

@@ -81,7 +81,7 @@ def optimized(frame: DataFrame) -> DataFrame:
             return catalyst.frame_of_plan(frame, new) if rewriting.is_changed else frame
     except Exception as error:  # of a version of Spark with other internals
         warnings.warn(
-            f"this query is left as it is, and skips nothing by its filters: {type(error).__name__}: {error}",
+            f"this query is unchanged, and its filters skip nothing: {type(error).__name__}: {error}",
             stacklevel=2,
         )
         return frame

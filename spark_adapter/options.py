@@ -183,7 +183,7 @@ def decode_predicate(text: str) -> Any:
     except Exception as error:  # a pickle may fail with anything
         raise PredicateError(f"option predicate is written by scan() and cannot be read here: {error}") from error
     if not isinstance(node, Node) and type(node).__name__ != "SparkPredicate":
-        raise PredicateError(f"option predicate holds a {type(node).__name__}, not a predicate; use option where")
+        raise PredicateError(f"option predicate is a {type(node).__name__}, not a predicate; use option where")
     return node
 
 

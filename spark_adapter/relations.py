@@ -24,7 +24,7 @@ REQUEST_OPTION = "skipstone.request"
 def check_frame(frame: object, verb: str) -> None:
     """Raise InvalidArgumentError for anything but a DataFrame."""
     if not hasattr(frame, "sparkSession"):
-        raise InvalidArgumentError(f"{verb}() takes a DataFrame, not {frame!r}")
+        raise InvalidArgumentError(f"{verb}() accepts a DataFrame, not {frame!r}")
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def delete(
         InvalidArgumentError: no `where`; a table that follows the log of another format.
     """
     if where is None:
-        raise InvalidArgumentError('delete() takes the rows that go as where=; "true" for every row')
+        raise InvalidArgumentError('delete() needs the rows to delete as where=; "true" for every row')
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         planning = _own_table(table).scan(read_where(spark, where, table.schema)).planning
         files = rewritable(table, planning, planning.readable_tasks())
@@ -159,7 +159,9 @@ def merge(
         given, names = _checked_names(source, on, _own_table(table).schema)
         updated = [name for name in given if name not in names] if when_matched == "update" else []
         if when_matched == "update" and not updated:
-            raise InvalidArgumentError("the source has no column besides on=, so there is nothing to update")
+            raise InvalidArgumentError(
+                "the source has no column other than those of on=, so there is nothing to update"
+            )
         rows = run_action(spark, partial(collected, source), "source", report)
         rows = to_table_types(rows, given, table.schema)
         is_first = _is_first_of_key(rows, names, table.schema)

@@ -195,7 +195,8 @@ def refresh(frame: DataFrame) -> DataFrame:
     relation = single_relation(frame) if catalyst.is_classic(spark) else None
     if relation is None:
         raise InvalidArgumentError(
-            'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
+            'refresh() accepts what scan(), or spark.read.format("skipstone").load(), returned; refresh that, '
+            "and apply "
             "filters and joins to the result"
         )
     request = relation.request()
@@ -234,8 +235,8 @@ def view(
     check_spark("4.0", "view()")
     if not catalyst.is_classic(spark):
         raise InvalidArgumentError(
-            "over Spark Connect a view stays with the version that it was made at: make a DataFrame by scan() for each "
-            "query, or the view again, by scan(...).createOrReplaceTempView(name)"
+            "over Spark Connect a view stays at the version at which it was created: create a DataFrame by "
+            "scan() for each query, or the view again, by scan(...).createOrReplaceTempView(name)"
         )
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         node = read_where(spark, where, table.schema)

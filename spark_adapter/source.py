@@ -308,8 +308,8 @@ def _check_new(request: WriteRequest) -> None:
     listed = list_parquet(*open_storages(request.path, request.index_path, request.storage_options))
     if listed.num_rows:
         raise InvalidArgumentError(
-            f"{request.path} holds Parquet files ({listed.column('path')[0].as_py()}, ...) and no index; make one with "
-            f"`skipstone create {request.path}`, or sks.create(), and save again"
+            f"{request.path} contains Parquet files ({listed.column('path')[0].as_py()}, ...) and no index; "
+            f"create one with `skipstone create {request.path}`, or sks.create(), and save again"
         )
 
 

@@ -46,7 +46,7 @@ def to_column(bound: Node) -> Column:
     if isinstance(bound, Residual) and bound.engine == "spark":
         return F.lit(True)
     if isinstance(bound, Residual):
-        raise PredicateError(f"Spark cannot be told what {bound.engine} tests: {bound.text}; give a Column")
+        raise PredicateError(f"Spark cannot express what {bound.engine} tests: {bound.text}; give a Column")
     if isinstance(bound, TwoColumnTerm):
         return _of_columns(bound)
     assert isinstance(bound, Term)

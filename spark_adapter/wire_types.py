@@ -128,7 +128,7 @@ def wire_batches(rows: pa.Table, wire: pa.Schema, path: str) -> Iterator[pa.Reco
                 columns.append(_to_wire(column, field.type))
             except pa.ArrowException as error:
                 raise SchemaError(
-                    f"{path}: column {field.name!r} ({column.type}) holds what {field.type} cannot: {error}"
+                    f"{path}: column {field.name!r} ({column.type}) contains values that {field.type} cannot: {error}"
                 ) from error
         yield pa.RecordBatch.from_arrays(columns, schema=wire)
 
@@ -236,7 +236,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     except SchemaError:
         raise
     except Exception as error:  # Spark's own errors: a type that Arrow does not have
-        raise SchemaError(f"Spark cannot hand over rows of {schema.simpleString()}: {error}") from error
+        raise SchemaError(f"Spark cannot pass rows of {schema.simpleString()}: {error}") from error
 
 
 def _check_writable(kind: DataType, column: str) -> None:
@@ -284,7 +284,7 @@ def check_incoming(rows: pa.Schema, names: Sequence[str], table: pa.Schema) -> N
         kept = table.field(name).type
         if pa.types.is_timestamp(given) and pa.types.is_timestamp(kept) and (given.tz is None) != (kept.tz is None):
             kind = "TIMESTAMP_NTZ" if kept.tz is None else "TIMESTAMP"
-            raise SchemaError(f"column {name!r} is {kind}, unlike the rows: CAST(... AS {kind}) takes a session's zone")
+            raise SchemaError(f"column {name!r} is {kind}, unlike the rows: CAST(... AS {kind}) uses a session's zone")
     fitted(to_table_types(rows.empty_table(), names, table), table)
 
 

@@ -43,17 +43,17 @@ _SHOWN_MAX = 10
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One index, and what it would have done for the queries.
+    """One index, and what it would save for the queries.
 
     kind            "bloom", "secondary", "ngram" or "stats"
     columns         of the index
-    queries         how many of the queries, each as often as it was requested, read less by it
-    files_now, files_then    how many files all queries together read, each as often as it was requested: by the indexes
-                    that the table has, and with this one as well
-    bytes_now, bytes_then    the same of bytes, by row groups, all of their columns
+    queries         how many of the queries would read less with it, each counted as often as it was requested
+    files_now, files_then    how many files all queries together read, each counted as often as it was requested: with
+                    the indexes that the table has, and with this one as well
+    bytes_now, bytes_then    the same in bytes, by row groups and all of their columns
     index_bytes     the size of the index
-    build_s         the time of a build in one process like this
-    score           bytes: what is saved if all of the queries come ten times, less the size of the index
+    build_s         the time of a build in one process like this one
+    score           bytes: what ten rounds of all queries save, less the size of the index
     fpp             of a Bloom filter
     ignore_case     of an n-gram index: a query ignores case
     include         of a secondary index: the columns that the queries need, if these are few
@@ -99,11 +99,11 @@ class Advice:
     """The result of `Table.advise`.
 
     location        of the table
-    suggestions     the best first, each tried by itself: two that help the same queries do not add up
-    queries         how many queries were read, each as often as it was asked
-    distinct        of them, those that differ
-    unread          (text, reason) of what could not be read, or tried
-    files_sampled, files_read, files_total    on how many files it was tried, of those that the queries read, of all
+    suggestions     the best first. Each was tried by itself: if two help the same queries, their savings do not add up
+    queries         how many queries were read, each counted as often as it was requested
+    distinct        how many of them differ
+    unread          (text, reason) of each query that could not be read or tried
+    files_sampled, files_read, files_total    the files of the sample, those that the queries read, and all
     """
 
     location: str

@@ -148,7 +148,7 @@ def _added(value: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
         if name in added:
             raise SchemaError(f"add= names {name!r} twice")
         if isinstance(item, pa.Field) and not item.nullable:
-            raise SchemaError(f"column {name!r} must take nulls: the files of the table lack it")
+            raise SchemaError(f"column {name!r} must allow nulls: the files of the table lack it")
         kind = plain_type(item if isinstance(item, pa.DataType) else item.type)
         added[name] = pa.field(name, kind)
         if isinstance(item, pa.Scalar) and item.is_valid:
@@ -221,8 +221,8 @@ def _unknown(schema: pa.Schema, name: str) -> str:
     except KeyError:
         return f"no column {name!r}; there are {', '.join(schema.names)}"
     return (
-        f"{name!r} lies within {top!r}: only whole top-level columns are altered (a struct gets new fields, at its "
-        f"end, or wider ones by widen={{{top!r}: pa.struct(...)}})"
+        f"{name!r} is a field of {top!r}: only whole top-level columns can be altered (a struct gets new fields, "
+        f"at its end, or wider ones by widen={{{top!r}: pa.struct(...)}})"
     )
 
 
@@ -272,7 +272,7 @@ def _widened(column: pa.Field, wanted: Alteration) -> pa.DataType:
     wider = wanted.widen.get(column.name, column.type)
     if merged_type(column.type, wider) != wider:
         raise SchemaError(
-            f"column {column.name!r} is {column.type}, and {wider} does not hold each of its values exactly and in "
+            f"column {column.name!r} is {column.type}, and {wider} does not contain each of its values exactly and in "
             "their order; add a column of that type, and write it again"
         )
     return wider
@@ -373,8 +373,8 @@ def evolver(
     def evolve(newest: Instant) -> Instant:
         if columns_state(newest) != columns_state(base):
             raise CommitConflictError(
-                f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
-                "for what is still wanted"
+                f"{handle.location}: another writer altered the schema concurrently; refresh() the table and call "
+                "alter() again"
             )
         if newest.version != base.version and not _fits_nanoseconds(Snapshot(newest, handle.readers), wanted.widen):
             raise CommitConflictError(f"{handle.location}: another writer added timestamps that do not fit nanoseconds")

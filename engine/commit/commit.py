@@ -180,7 +180,7 @@ def _check_not_given_up(timeline: Timeline, newer: Instant, transaction: str) ->
     if transaction in newer.fenced:
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {newer.version} gave this transaction up: its files "
-            "were older than the min_age of a clean; begin it again (keep_alive() tells a clean that it is running)"
+            "were older than the min_age of a clean; begin it again (keep_alive() shows a clean that it is running)"
         )
 
 

@@ -169,8 +169,8 @@ def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
         return timeline.read(version)
     except NotATableError as error:
         raise CommitConflictError(
-            f"{timeline.storage.uri}: version {version}, from which the input of this overwrite was read, is there no "
-            f"more ({error}); read the table again and decide again"
+            f"{timeline.storage.uri}: version {version}, from which the input of this overwrite was read, no longer "
+            f"exists ({error}); read the table again and decide again"
         ) from error
 
 
@@ -236,4 +236,4 @@ def check_not_purged(timeline: Timeline, base: Instant, newest: Instant) -> None
     """Raises CommitConflictError if the table was purged since `base`: what was read then may have been deleted."""
     for instant in timeline.instants(base.version + 1, newest.version):
         if instant.action == PURGE:
-            raise CommitConflictError(f"version {instant.version} purged the table meanwhile; begin again")
+            raise CommitConflictError(f"version {instant.version} purged the table concurrently; begin again")

@@ -29,10 +29,10 @@ from .transaction import Transaction, add_results, is_resumed, may_be_named, spe
 
 @dataclass(frozen=True)
 class DistributedTransaction:
-    """Made by `Table.distributed_transaction`. Picklable; small.
+    """A transaction over several processes. `Table.distributed_transaction` returns it. Picklable and small.
 
     id, key     of the transaction, and of the idempotent commit
-    version     of the table at which it began
+    version     the version of the table at which it began
     """
 
     id: str
@@ -52,12 +52,11 @@ class DistributedTransaction:
 
     @contextlib.contextmanager
     def resume(self) -> Iterator[Transaction]:
-        """The transaction, to be given what tasks made. It is committed at the end of the block; on an exception, what
-        it was given is removed. Once only.
+        """Return the transaction: pass it the results of tasks. It commits at the end of the block; on an exception,
+        the files of these results are removed. Resume it only once.
 
-        Raises CommitConflictError where it was resumed and committed before; where the version at which it began was
-        cleaned, or the table made again; and where it was given up because its files were older than the `min_age` of a
-        clean.
+        Raises CommitConflictError if it was resumed and committed before, if the version at which it began was cleaned,
+        if the table was created again, or if a clean gave it up because its files were older than `min_age`.
         """
         spec = self._spec
         try:
@@ -67,7 +66,7 @@ class DistributedTransaction:
             timeline.check_readable(instant)
         except NotATableError as error:
             raise CommitConflictError(
-                f"{spec.location}: version {self.version}, at which this began, is there no more ({error}); begin anew"
+                f"{spec.location}: version {self.version}, at which this began, no longer exists ({error}); begin again"
             ) from error
         handle = Handle(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned=True)
         with contextlib.closing(handle):
@@ -79,11 +78,11 @@ class DistributedTransaction:
                 yield tx
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Ends the transaction with nothing changed: removes what tasks made, as far as it was heard of. Tasks that
-        failed have removed what they wrote; what killed ones left is cleaned later.
+        """End the transaction without a change, and remove the files of the given results. Tasks that failed have
+        removed their files; `clean` removes those of killed tasks later.
 
-        Where a `resume` has published it, or may have, nothing is removed: an orphan costs space, a missing file costs
-        the table. Raises InvalidArgumentError for results of another transaction's tasks.
+        If a `resume` has published it, or may have, nothing is removed: a file too many costs space, a missing file
+        costs the table. Raises InvalidArgumentError for results of another transaction's tasks.
         """
         if any(result.transaction != self.id for result in results):
             raise InvalidArgumentError("these results are of tasks of another transaction: nothing was removed")

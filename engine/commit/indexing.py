@@ -88,7 +88,7 @@ def create_index(
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
                 if _same(after, state, index_kind) is not None:
-                    raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
+                    raise CommitConflictError(f"another writer created a {kind} index of {names[0]!r} concurrently")
                 after = after.with_new_index(_with_built(handle, state, result, index_kind, returned))
             created = [_label(base, index_kind, state) for state in states]
             return Edit(after=after, summary={"created": created})
@@ -177,7 +177,7 @@ def _refreshed(
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
-                    raise CommitConflictError("another writer dropped the index meanwhile")
+                    raise CommitConflictError("another writer dropped the index concurrently")
                 state = _with_built(handle, before, result, index_kind, returned)
                 after = after.with_index(_joined(handle, current, state, before, newest, returned))
             refreshed = [index_kind.name] * len(built)
@@ -326,7 +326,7 @@ def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> 
 
 
 def _no_index(name: str, index_kind: IndexKind) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{name!r} has no {index_kind.name} index", hint="make one with {create_index}")
+    return InvalidArgumentError(f"{name!r} has no {index_kind.name} index", hint="create one with {create_index}")
 
 
 def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> pa.Table:

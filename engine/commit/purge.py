@@ -143,7 +143,7 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
         base = newest.instant
         present = {entry.path for entry in walk(handle.storage, [""])} if handle.log is None else None
         if base.savepoints:
-            raise CommitConflictError("another writer made a savepoint meanwhile; purge again")
+            raise CommitConflictError("another writer created a savepoint concurrently; purge again")
         forgotten = {} if present is None else _missing(newest, present)
         handle.storage.settle_deletes(forgotten.values(), with_folders=True)  # so that none comes back
         writing.purged = set()

@@ -84,7 +84,7 @@ def rollback(handle: Handle, n: int) -> int:
 def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
     """See `Table.restore`."""
     if (version is None) == (savepoint is None):
-        raise InvalidArgumentError("a restore takes a version or a savepoint, one of the two")
+        raise InvalidArgumentError("restore needs a version or a savepoint, and not both")
     latest = latest_of(handle.timeline, handle.instant)
     named: dict[str, object] = {}
     if savepoint is not None:
@@ -236,7 +236,7 @@ def _check_data(handle: Handle, newest: Snapshot, wanted: Snapshot, returning: p
         try:
             current = handle.storage.stat(row["path"])
         except FileMissingError:
-            return None if is_unseen else "it is not there any more"
+            return None if is_unseen else "it is missing"
         is_same = current.is_same(*(row[name] for name in STAT_FIELDS))
         return None if is_same else "another file is there now (its size or time is not what was indexed)"
 
@@ -246,7 +246,7 @@ def _check_data(handle: Handle, newest: Snapshot, wanted: Snapshot, returning: p
     if problems:
         (path, reason), more = problems[0], len(problems) - 1
         others = f" ({more:,} more files cannot either)" if more else ""
-        raise NotReadableError(f"{path} cannot come back: {reason}{others}", paths=[path for path, _ in problems])
+        raise NotReadableError(f"{path} cannot be restored: {reason}{others}", paths=[path for path, _ in problems])
     _check_runs(handle, newest.instant, wanted.instant)
 
 
@@ -265,7 +265,7 @@ def _check_runs(handle: Handle, newest: Instant, wanted: Instant) -> None:
             size_bytes = -1
         if size_bytes != run.size_bytes:
             raise NotReadableError(
-                f"version {wanted.version} cannot come back: {run.path} of its index is missing or damaged",
+                f"version {wanted.version} cannot be restored: {run.path} of its index is missing or damaged",
                 paths=[run.path],
             )
 

@@ -81,7 +81,7 @@ def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
         with pq.ParquetWriter(pa.BufferOutputStream(), data):
             pass
     except pa.ArrowException as error:
-        raise SchemaError(f"Parquet cannot hold this schema: {str(error).splitlines()[0]}") from error
+        raise SchemaError(f"Parquet cannot store this schema: {str(error).splitlines()[0]}") from error
 
 
 def _check_names(schema: pa.Schema, where: str) -> None:
@@ -114,7 +114,7 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
             continue
         can_widen = unlike.wider is not None and unlike.table_name not in instant.partitioning
         first = f"alter(widen={{{unlike.table_name!r}: ...}}) to {unlike.wider} first, or rewrite the file"
-        other = "rewrite the file, or attach it to a table of its own"
+        other = "rewrite the file, or put it into another table"
         types = f"column {unlike.name!r} is {unlike.kind}, the table's is {unlike.wanted}"
         return f"{types}; {first if can_widen else other}"
     return None
@@ -170,7 +170,7 @@ def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result
             if kind != target and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
                 reason = (
                     f"column {path!r} is {kind}, the table's is {target}, and its instants do not all fit, or have no "
-                    "statistics that say so; rewrite the file, or attach it to a table of its own"
+                    "statistics that say so; rewrite the file, or put it into another table"
                 )
                 reasons.update(dict.fromkeys(_beyond_span(path, kind, number, result), reason))
     return reasons

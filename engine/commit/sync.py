@@ -262,15 +262,14 @@ def _refuse(unread: Iterable[dict], reasons: dict[str, str]) -> None:
 
 
 class SyncResult(int):
-    """The version that a sync ended at, an int, with what it did.
+    """The version after a sync, an int, with what the sync did.
 
     version        the same, as a plain int
-    added          paths of files that were added; one that changed under its path is in both lists
-    removed        paths of files that are gone
+    added          paths of files that were added
+    removed        paths of files that were removed; a file that changed under its path is in both lists
     quarantined    path -> reason: files that cannot be read or do not fit, now or at an earlier sync. Queries
                    lack their rows, and each sync tries them again
-    new_columns    names of columns that files hold and the table did not have: adopted, or, where that is not
-                   wanted, reported
+    new_columns    names of columns that files contain and the table did not have: adopted, or only reported
     widened        name -> type: columns of the table that have a wider type now, because files have it
     """
 

@@ -1,12 +1,12 @@
-"""A transaction: what a writer gathers, and then all of it or nothing.
+"""A transaction: what a writer collects, and commits as a whole or not at all.
 
     with table.transaction() as tx:
         tx.write(rows)                        # Parquet + task index, in this process
-        tx.add_files(["month=1/made.parquet"])
+        tx.add_files(["month=1/new.parquet"])
         tx.remove(["month=1/old.parquet"])
 
-On an exception everything that it wrote is removed. Each of its files has its id in its name, which ends with that of
-the table: a sync never takes one for another's, and a clean finds what a dead process left.
+On an exception everything that it wrote is removed. The name of each file contains the id of the transaction, which
+ends with that of the table: so `sync` recognizes such files, and `clean` finds those of dead processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ALIVE = "alive"  # in the name of the file of `keep_alive`
 
 
 class Transaction:
-    """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
+    """`Table.transaction` returns it. It commits at the end of its block; on an exception, nothing changes."""
 
     def __init__(self, handle: Handle, key: str | None = None, id: str | None = None):
         """`id`: of a transaction that was started elsewhere, at the version of `table` (see `distributed`)."""
@@ -91,7 +91,8 @@ class Transaction:
     # -- what it gathers ----------------------------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
-        """Adds rows: a pyarrow Table, RecordBatch, batches or an Arrow stream, partitioned as the table is.
+        """Add rows: a pyarrow Table, RecordBatch, batches or an Arrow stream. They are written in the table's
+        partitions.
 
         Raises SchemaError for columns that the table does not have or values that do not fit.
         """
@@ -101,10 +102,10 @@ class Transaction:
         self._writer.write(data)
 
     def add_files(self, files: Sequence[str] | pa.Table) -> None:
-        """Adds files that others made: paths relative to the table (statistics from their footers), or an Arrow table
-        of path, size_bytes, row_count and what else is known (see `tasks.declared`); those need not be readable.
+        """Add existing files: paths relative to the table, whose footers are read, or an Arrow table of path,
+        size_bytes, row_count and optional columns (see `tasks.declared`); these need not be readable.
 
-        Raises CorruptionError for a path that is not whole Parquet, StorageError for one that is not there.
+        Raises CorruptionError for a path that is not complete Parquet, StorageError for one that does not exist.
         """
         self._check_open()
         if isinstance(files, pa.RecordBatch):
@@ -122,7 +123,8 @@ class Transaction:
         self._take(task.result)
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
+        """Remove files from the table; they stay on storage. Raises InvalidArgumentError for a path that is not
+        live."""
         self._check_open()
         wanted = [self._handle.relative(path) for path in paths_of(paths)]
         by_path = self._handle.committed.find(list(dict.fromkeys(wanted)))
@@ -132,27 +134,28 @@ class Transaction:
         self._removed.update((number, path) for path, number in by_path.items())
 
     def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
-        """Removes files and adds others in one step."""
+        """Remove files and add others in one step."""
         self.remove(old_paths)
         self.add_files(new_files)
 
     def overwrite(self, partitions: Overwritten = "all", *, read_version: int | None = None) -> None:
-        """Takes out the files that were live when this transaction began: all of them, or with "written" those of the
-        partitions that it has rows for by now (of a table without partitions: all). What others added since stays.
+        """Remove the files that were live when this transaction began: all of them, or with "written" those of the
+        partitions for which it has rows so far (without partitions: all). Files that others added since stay.
 
         Args:
             partitions: "all" or "written".
-            read_version: the version that the rows written were worked out from. With it, whatever others changed in
-                these partitions since that version is a conflict, also what they added; what they changed elsewhere is
-                none. Without it nobody asks: what was added before this transaction began is taken out unread.
+            read_version: the version from which the written rows were computed. With it, every change by others in
+                these partitions since that version is a conflict, additions included; changes elsewhere are not.
+                Without it, Skipstone detects no conflict: it removes files that others added before this transaction
+                began.
 
-        The transaction ends with CommitConflictError where another took out one of these files meanwhile, or for
-        `read_version`, changed these partitions. Raises InvalidArgumentError for a version after the one at which this
-        transaction began, CommitConflictError for one that was cleaned.
+        The transaction raises CommitConflictError at its end if another writer removed one of these files concurrently
+        or, with `read_version`, changed these partitions. Raises InvalidArgumentError for a version after the one at
+        which this transaction began, CommitConflictError for one that was cleaned.
         """
         self._check_open()
         if partitions not in ("all", "written"):
-            raise InvalidArgumentError(f'overwrite takes "all" or "written", not {partitions!r}')
+            raise InvalidArgumentError(f'overwrite accepts "all" or "written", not {partitions!r}')
         read = None if read_version is None else read_instant(self._handle.timeline, self._base, read_version)
         snapshot = Snapshot(self._base, self._handle.readers)
         if partitions == "all" or not self._base.partitioning:
@@ -166,24 +169,24 @@ class Transaction:
             self._reads.append((read, texts))
 
     def depend_on(self, partitions: Sequence[pa.Array | pa.ChunkedArray] | None = None) -> None:
-        """Makes any change by others, from the version where this transaction began, in some partitions a conflict: for
-        rows that are added because others are not there. The transaction then ends with CommitConflictError.
+        """Make any change by others in some partitions, since this transaction began, a conflict: for rows that are
+        added because others are not there. The transaction then raises CommitConflictError at its end.
 
         Args:
-            partitions: the partitions' texts; None for all of them.
+            partitions: the texts of the partitions; None for all.
         """
         self._check_open()
         self._reads.append((self._base, None if partitions is None else list(partitions)))
 
     def set_commit_state(self, states: Mapping[str, str]) -> None:
-        """Sets the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
+        """Set the states of commits that wrote base and log files, by the names that `add_files` received in `commit`.
 
         Args:
-            states: commit -> "completed", "inflight", "failed" or "rolled_back". They hold from the version that this
-                transaction makes; earlier versions keep theirs. A commit that is never named is taken for completed.
+            states: commit -> "completed", "inflight", "failed" or "rolled_back". They apply from the version that this
+                transaction creates; earlier versions keep theirs. A commit without a state counts as completed.
 
-        Raises InvalidArgumentError for a state that is none of these. The transaction ends with CommitConflictError
-        where another gave one of the commits another state meanwhile.
+        Raises InvalidArgumentError for another state. The transaction raises CommitConflictError at its end if another
+        writer set another state for one of the commits concurrently.
         """
         self._check_open()
         if not isinstance(states, Mapping) or not all(isinstance(name, str) for name in states):
@@ -202,13 +205,13 @@ class Transaction:
         file_rows: int | None = None,
         file_bytes: int | None = None,
     ) -> TaskSpec:
-        """What another process, or an executor, needs to write a task of this transaction. Picklable.
+        """Return what another process, or an executor, needs to write a task of this transaction. Picklable.
 
         Args:
             row_group_rows, row_group_bytes: a row group ends at so many rows (default: 131,072), or before it takes
                 more bytes in memory (default: 128 MiB).
             file_rows, file_bytes: a file ends once it has so many rows (default: 1,048,576), or with the row group in
-                which it reached so many bytes, as stored (default: 1 GiB).
+                which it reached so many bytes as stored (default: 1 GiB).
         """
         sizes = {
             "row_group_rows": row_group_rows,
@@ -219,12 +222,12 @@ class Transaction:
         return spec_of(self._handle, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
-        """Takes what a TaskWriter made, here or elsewhere, by a `task_spec` of this transaction. Raises
-        InvalidArgumentError for what was made for another one: it is that one's, to commit or to remove. With a `key`
-        under which that one was committed, there is nothing left to do."""
+        """Add the `result` of a TaskWriter that had a `task_spec` of this transaction, in this process or another.
+        Raises InvalidArgumentError for a result of another transaction, which alone may commit or remove it. If an
+        earlier try under the same `key` committed the result, nothing is added."""
         self._check_open()
         if not isinstance(result, list) or not all(isinstance(r, TaskResult) for r in result):
-            raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
+            raise InvalidArgumentError("add_task accepts the `result` of a TaskWriter, after its `with` block")
         others = {r.transaction for r in result} - {self.id}
         if others:
             earlier = self._earlier_try()
@@ -237,7 +240,7 @@ class Transaction:
 
     def keep_alive(self) -> None:
         """Write a small file that keeps `clean` from giving this transaction up. Call it more often than the `min_age`
-        of a clean (24 hours by default) if this transaction takes longer, and writes nothing meanwhile."""
+        of a clean (24 hours by default) if this transaction writes nothing for that long."""
         self._check_open()
         path = task_path(self.id, _ALIVE)
         self._leftovers.add(self._handle.index_storage, path)

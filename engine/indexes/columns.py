@@ -180,7 +180,7 @@ def column_ids(
 
 def columns_hint(instant: Instant) -> str | None:
     """What to do about a column that a log may have gained since the version was made."""
-    return None if instant.source["kind"] == "directory" else "{sync} takes over columns that the log gained since"
+    return None if instant.source["kind"] == "directory" else "{sync} adds columns that were added to the log"
 
 
 # -- evidence ---------------------------------------------------------------------------------------------------------

@@ -44,5 +44,5 @@ def without_index(storage: Storage, marker: dict[str, Any]) -> InvalidArgumentEr
     return InvalidArgumentError(
         f"{storage.uri}: Skipstone removed rows or files here, and files that contain them may still be in the folder. "
         f"Without the index they would count again.{where} Restore the index",
-        hint="or accept by {ignore_deletes} that deleted rows come back",
+        hint="or pass {ignore_deletes}, and deleted rows return",
     )

@@ -48,7 +48,7 @@ def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructAr
         else:  # by position: a name with dots would be taken for a path
             child = combine(cast_by_field_name(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
         if not field.nullable and pc.any(pc.and_(child.is_null(), array.is_valid())).as_py():
-            raise ValueError(f"field {field.name!r} takes no nulls")
+            raise ValueError(f"field {field.name!r} does not allow nulls")
         children.append(child)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
 

@@ -107,7 +107,7 @@ def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: st
     """
     rows = file.read_row_group(group, columns=columns, use_threads=file.remote is None)
     if rows.num_rows != file.metadata.row_group(group).num_rows:
-        raise CorruptionError("holds fewer rows than its footer says", path=path, check="parquet")
+        raise CorruptionError("contains fewer rows than its footer says", path=path, check="parquet")
     return rows
 
 

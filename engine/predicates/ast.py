@@ -327,19 +327,19 @@ class ColumnBuilder:
 
         There is no escape by default, as in DuckDB."""
         if not isinstance(pattern, str) or (escape is not None and (not isinstance(escape, str) or len(escape) != 1)):
-            raise PredicateError(f"LIKE takes a text and an escape of one character, not {pattern!r} and {escape!r}")
+            raise PredicateError(f"LIKE needs a text and an escape of one character, not {pattern!r} and {escape!r}")
         return Like(self.operand, str(literal_value(pattern)), escape or "")
 
     def starts_with(self, prefix: str | bytes) -> Node:
         """The value begins with this text, or these bytes."""
         if not isinstance(prefix, str | bytes):
-            raise PredicateError(f"starts_with takes a text or bytes, not {prefix!r}")
+            raise PredicateError(f"starts_with needs a text or bytes, not {prefix!r}")
         return StartsWith(self.operand, literal_value(prefix))  # type: ignore[arg-type]
 
     def contains(self, text: str) -> Node:
         """The text is somewhere in the value. It prunes nothing."""
         if not isinstance(text, str):
-            raise PredicateError(f"contains takes a text, not {text!r}")
+            raise PredicateError(f"contains needs a text, not {text!r}")
         return Like(self.operand, f"%{_WILDCARD.sub(_ESCAPED, str(literal_value(text)))}%", "\\")
 
     isin, startswith = is_in, starts_with  # as pandas and Spark call them
@@ -359,7 +359,7 @@ class ColumnBuilder:
     def cast(self, dtype: pa.DataType) -> ColumnBuilder:
         """The column read as another Arrow type."""
         if not isinstance(dtype, pa.DataType):
-            raise PredicateError(f"cast takes an Arrow type such as pa.int64(), not {dtype!r}")
+            raise PredicateError(f"cast needs an Arrow type such as pa.int64(), not {dtype!r}")
         return ColumnBuilder(Cast(self.operand, dtype))
 
     def __and__(self, other: object) -> Node:
@@ -388,5 +388,5 @@ def _operand(value: object) -> Operand:
 
 def _listed(values: Iterable[object]) -> tuple[Literal, ...]:
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
-        raise PredicateError(f"IN takes a list of values, not {values!r}")
+        raise PredicateError(f"IN needs a list of values, not {values!r}")
     return tuple(Literal(value) for value in values)  # type: ignore[arg-type]

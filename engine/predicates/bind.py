@@ -90,8 +90,8 @@ def _no_meaning(node: Node, ref: ColumnRef, literal: Literal) -> PredicateError:
     hint = ""
     if ref.is_uuid:
         return PredicateError(
-            f"column {ref.name!r} holds UUIDs, and {literal} is none: write 32 hexadecimal digits, with or without "
-            "hyphens, or give a uuid.UUID or its 16 bytes",
+            f"column {ref.name!r} contains UUIDs, and {literal} is not one: write 32 hexadecimal digits, with or "
+            "without hyphens, or give a uuid.UUID or its 16 bytes",
             text=str(node),
         )
     if canon.is_bytes_like(ref.type) and isinstance(literal.value, int | float):

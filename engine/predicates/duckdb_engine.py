@@ -156,7 +156,7 @@ def duckdb_type(field: pa.Field, text: str) -> str:
     try:
         return _type_sql(_readable_type(field.type))
     except PredicateError:
-        message = f"column {field.name!r} is {field.type}, whose values DuckDB does not know"
+        message = f"column {field.name!r} is {field.type}, which DuckDB does not support"
         raise PredicateError(message, text=text) from None
 
 

@@ -107,7 +107,7 @@ def _checked_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise PredicateError(f"{text!r} holds a lone surrogate, which UTF-8 text cannot") from None
+        raise PredicateError(f"{text!r} contains a lone surrogate, which UTF-8 text cannot") from None
     return text
 
 

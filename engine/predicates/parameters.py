@@ -136,7 +136,7 @@ class _Values:
         if self._params is not None and len(self._used) < len(self._params):
             keys = self._params if isinstance(self._params, Mapping) else range(len(self._params))
             unused = next(key for key in keys if key not in self._used)
-            raise PredicateError(f"params= gives {unused!r}, which the text does not take", text=self._text)
+            raise PredicateError(f"params= gives {unused!r}, which the text does not use", text=self._text)
 
 
 def _clock_sql(kind: str, now: dt.datetime) -> str:

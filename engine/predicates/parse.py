@@ -107,7 +107,7 @@ def _from_tuples(filters: Sequence) -> Node:
         alternatives = tuple(_all(part) for part in filters)
         return alternatives[0] if len(alternatives) == 1 else Or(alternatives)
     raise PredicateError(
-        "filters are a list of tuples (all hold), or a list of such lists (any holds)", text=repr(filters)
+        "filters are a list of tuples (all are true), or a list of such lists (one is true)", text=repr(filters)
     )
 
 

@@ -150,7 +150,7 @@ def where_of_select(text: str) -> str:
         raise PredicateError("no SELECT of one table")
     is_nested = any(each.get("class") == "SUBQUERY" for each in nodes_of(node)) or node["cte_map"]["map"]
     if table["type"] != "BASE_TABLE" or is_nested:
-        raise PredicateError("a join or a query within a query: give the WHERE clause of this table alone")
+        raise PredicateError("a join or a query within a query: pass the WHERE clause of this table alone")
     if node["where_clause"] is None:
         raise PredicateError("it has no WHERE: every row is read")
     where, name = copy.deepcopy(node["where_clause"]), (table["alias"] or table["table_name"]).lower()
@@ -180,7 +180,7 @@ def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: b
             columns[name if name in same else same[0]] = None
     if len({name.casefold() for name in columns}) < len(columns):
         raise PredicateError(
-            f"DuckDB takes {', '.join(columns)} for one column: the names differ in case alone", text=text
+            f"DuckDB reads {', '.join(columns)} as one column: the names differ in case alone", text=text
         )
     for name in columns if are_tested else ():
         dtype = schema.field(name).type
@@ -189,7 +189,7 @@ def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: b
             "arrow.json",
         )
         if is_foreign or pa.types.is_decimal256(dtype):
-            raise PredicateError(f"column {name!r} is {dtype}, whose values DuckDB does not know", text=text)
+            raise PredicateError(f"column {name!r} is {dtype}, which DuckDB does not support", text=text)
     return tuple(columns)
 
 

@@ -226,7 +226,7 @@ def rows_of(file: OldFile, context: ReadContext, data: Counted) -> Iterator[pa.T
         yield rows
     if task.is_exact and row_count != task.row_count:
         raise CorruptionError(
-            f"should hold {task.row_count:,} rows, and {row_count:,} were read: nothing is committed; see "
+            f"should contain {task.row_count:,} rows, and {row_count:,} were read: nothing is committed; see "
             "verify(deep=True)",
             path=task.path,
             check="rows",

@@ -42,11 +42,11 @@ _OPEN_BYTES = 1 << 20  # what opening a file costs, in bytes read
 
 @dataclass(frozen=True)
 class Change:
-    """What `delete`, `update` or `upsert` did, or with `dry_run` would do.
+    """The result of `delete`, `update` or `upsert`; with `dry_run`, what they would do.
 
-    version            the version made, or the one before if no row changed or `dry_run` was given
+    version            the version created, or the current one if no row changed or `dry_run` was given
     rows_deleted, rows_updated, rows_inserted
-    files_rewritten    files that were replaced or removed
+    files_rewritten    how many files were replaced or removed
     files              path -> rows deleted or updated, of each of these files
     """
 

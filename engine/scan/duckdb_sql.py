@@ -58,23 +58,23 @@ def sql(query: str, con: duckdb.DuckDBPyConnection | None = None, *, explain: bo
 def sql(
     query: str, con: duckdb.DuckDBPyConnection | None = None, *, explain: bool = False, **tables: Any
 ) -> duckdb.DuckDBPyRelation | str:
-    """A query of DuckDB over tables: only the files and row groups that its conditions leave are read, by DuckDB.
+    """Run a DuckDB query over tables. DuckDB reads only the files and row groups that can match its conditions.
 
         ss.sql("SELECT action, count(*) FROM lake WHERE ts >= '2026-01-01' GROUP BY 1", lake=ss.open("lake/events"))
 
     Args:
         query: one SELECT statement in DuckDB's SQL.
-        con: a connection to run it on, which may have other tables; its time zone decides what the text means. None: a
-            connection of this library, whose time zone is UTC.
-        explain: return a text instead, which says what each table is read by and why.
-        tables: by name in the query: tables of `open` and `create`, and whatever else DuckDB reads from Python (Arrow
-            tables, data frames, relations of `con`).
+        con: a connection to run it on, which may have other tables. Its time zone applies. None: a private connection,
+            in UTC.
+        explain: return a text instead, with the files that each table reads, and why.
+        tables: by their names in the query: tables of `open` and `create`, and anything that DuckDB reads from Python
+            (Arrow tables, data frames, relations of `con`).
 
-    Returns a relation, which DuckDB runs when its rows are asked for. It is fixed to the versions that the tables have
-    now, and answers for the other tables of the query as they are now: call again after they changed.
+    Returns a relation, which DuckDB runs when its rows are fetched. It is fixed to the versions that the tables have
+    now. Other tables of the query are read as they are now: call again after they changed.
 
-    Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for arguments that are none,
-    and NotReadableError for files that are gone or changed.
+    Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for bad arguments, and
+    NotReadableError for files that are missing or changed.
     """
     lakes = {name.casefold(): one for name, one in tables.items() if hasattr(one, "handle") and hasattr(one, "scan")}
     if not lakes:

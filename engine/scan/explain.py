@@ -80,8 +80,8 @@ def remarks(plan: PlannedScan) -> list[str]:
         lines.append(f"the directory changed since the last sync ({plan.request.changes}); sync() commits that")
     if plan.tail is not None:
         lines.append(
-            f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
-            f"speaks, {plan.tail.removed} went; sync() commits that"
+            f"the {plan.instant.source['kind']} log has newer commits: {plan.tail.added} files added, which no index "
+            f"covers, {plan.tail.removed} removed; sync() commits that"
         )
     lines += [f"quarantined: {one['path']}: {one['reason']}" for one in plan.instant.quarantined[:_QUARANTINED_SHOWN]]
     if len(plan.instant.quarantined) > _QUARANTINED_SHOWN:
@@ -200,7 +200,7 @@ def kept_lines(plan: PlannedScan) -> list[str]:
             lines.append(f"  {'':>{width}}  - {advice}")
     if len(reasons) > _REASONS_SHOWN:
         file_count = sum(one.files for one in reasons[_REASONS_SHOWN:])
-        lines.append(f"  {file_count:>{width},}  for other reasons: plan.reasons() tells them all")
+        lines.append(f"  {file_count:>{width},}  for other reasons: plan.reasons() lists them all")
     return lines
 
 
@@ -215,13 +215,13 @@ def _advice(plan: PlannedScan, why: WhyKept) -> str:
             behind = _behind(plan, column)
             if behind:
                 return f"the {behind} on {column} does not cover them: refresh_index() does that"
-            return f"a Bloom filter on {column} would tell which of them can hold what is sought"
+            return f"a Bloom filter on {column} would show which of them can contain the value"
         if 2 * why.files > plan.instant.totals["files"]:
             return f"half of all files and more: layout() shows whether sorting by {column} would help"
     if why.reason is Reason.NO_STATISTICS:
         if _has_statistics(plan, column):
-            return f"neither footers nor who added the files told of {column}; what a transaction writes does"
-        return f"a statistics index on {column} would tell more"
+            return f"neither footers nor the program that added the files report {column}; files of transactions do"
+        return f"a statistics index on {column} would exclude more"
     if why.reason is Reason.NOT_COVERED:
         return f"refreshing the statistics index on {column} covers them"
     if why.reason is Reason.NAN_POSSIBLE:
@@ -354,7 +354,7 @@ def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: s
     slices, place = slices_of(files, states), pc.index(files.column("path"), string_scalar(path)).as_py()
     if slices.is_dead[place]:
         commit = files.column("commit")[place].as_py()
-        return f"it carries nothing, the commit {commit!r} that wrote it is {states[commit]}"
+        return f"it has no live rows: the commit {commit!r} that wrote it is {states[commit]}"
     if not slices.live()[place]:
         return "a later slice of its file group took its place"
     if not slices.live(mode)[place]:

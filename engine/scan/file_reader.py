@@ -73,7 +73,7 @@ def check_identity(task: FileTask, storage: Storage) -> Entry:
     try:
         entry = storage.stat(task.path)
     except FileMissingError:
-        raise changed_file(task.path, "planned, but gone from storage") from None
+        raise changed_file(task.path, "planned, but missing from storage") from None
     if not entry.is_same(task.size_bytes, task.modified_ns, task.etag):
         raise _overwritten(task)
     return entry
@@ -470,7 +470,7 @@ def rows_at(reader: FileReader, group: int, wanted: np.ndarray, names: Sequence[
     use_threads = reader.threads > 1 and reader.file.remote is None  # see `rows_of_group`
     parts = rows_at_positions(reader.file, group, paths, wanted, use_threads=use_threads)
     if sum(part.num_rows for part in parts) != len(wanted):
-        raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")
+        raise CorruptionError("contains fewer rows than its footer says", path=reader.task.path, check="parquet")
     return reader.shaped(reader.renamed(pa.Table.from_batches(parts), stored), names, len(wanted))
 
 

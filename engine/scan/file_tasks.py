@@ -310,7 +310,7 @@ def _cuts(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
     if len(rows) and (rows[0] < 0 or rows[-1] >= firsts[-1]):
         raise CorruptionError(
             f"an index names row {int(rows[0] if rows[0] < 0 else rows[-1]):,} of this file, which has "
-            f"{int(firsts[-1]):,} rows; drop the index and create it anew",
+            f"{int(firsts[-1]):,} rows; drop the index and create it again",
             path=task.path,
             check="positions",
         )

@@ -116,7 +116,7 @@ def name_lookup_problem(
         file_name = file_schema.name_of(instant.fields[name])
         others = [other for other in file_schema.schema.names if other.lower() == name.lower() and other != file_name]
         if file_name is None and others:
-            return f"column {name!r} is none of theirs, but they hold another, {others[0]!r}"
+            return f"column {name!r} is not in them, but another is, {others[0]!r}"
         if file_name is None and instant.fields[name] in instant.defaults:
             return f"column {name!r} was added with a default, which is not in the files"
         if file_name is None:
@@ -124,7 +124,7 @@ def name_lookup_problem(
         if file_name != name:
             return f"column {name!r} is {file_name!r} there, written before it was renamed"
         if others:
-            return f"column {name!r} is beside another, {others[0]!r}, which differs in its case alone"
+            return f"column {name!r} is next to another, {others[0]!r}, which differs only in case"
         within = next((path for column, path in names_within(file_schema, instant) if column == name), None)
         if within is not None:
             return f"column {name!r} has fields under other names there, as {within!r}"
@@ -179,7 +179,7 @@ class _PlannedFiles(ReadNothing):
     """Opens and looks at the files of one plan; lists nothing, and writes nothing."""
 
     def __init__(self, storage: Counted, entries: Sequence[Entry]):
-        message = f"{storage.uri}: the files of a plan are for reading; nothing is listed or written"
+        message = f"{storage.uri}: the files of a plan are read-only; nothing is listed or written"
         super().__init__(StorageError, message)
         self._storage = storage
         self._entries = {entry.path: entry for entry in entries}

@@ -145,7 +145,7 @@ def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
     names = None if on is None else list(on) if isinstance(on, Iterable) and not isinstance(on, str) else [on]
     for name in names or ():
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"on= takes names of columns, not {name!r}: lookup(keys, on='id')")
+            raise InvalidArgumentError(f"on= accepts names of columns, not {name!r}: lookup(keys, on='id')")
     table = _table(keys, names)
     missing = [name for name in names or [] if name not in table.column_names]
     if missing:

@@ -28,7 +28,7 @@ from .fragments import ReadNothing
 from .planning import PlannedScan
 
 _BATCH_ROWS = 131_072  # pyarrow's own default
-_OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its rows over as plan.to_reader()"
+_OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or pass its rows as plan.to_reader()"
 
 
 class RowSource(Protocol):
@@ -48,10 +48,10 @@ class RowSource(Protocol):
 
 
 class LakeDataset(ds.UnionDataset):
-    """The rows of a plan, scanned by way of the index. Made by `Table.dataset` and `Plan.dataset`.
+    """The rows of a plan, scanned through the index. `Table.dataset` and `Plan.dataset` return it.
 
-    It stays on the version that it was made on, unless `newest` gives another plan for each scan. Rows come in no
-    promised order. What is not named here is pyarrow's own, on top of `scanner`.
+    It stays at the version at which it was created, unless `newest` returns another plan for each scan. Rows have no
+    promised order. Methods that are not listed here are pyarrow's own, on top of `scanner`.
     """
 
     def __new__(cls, *args: Any, **options: Any) -> LakeDataset:
@@ -78,7 +78,7 @@ class LakeDataset(ds.UnionDataset):
 
     @property
     def children(self) -> NoReturn:
-        """None that could be read by themselves: raises InvalidArgumentError."""
+        """Raises InvalidArgumentError: no part of it can be read by itself."""
         raise InvalidArgumentError(f"a dataset of a Skipstone table has no children; {_OTHER_WAYS}")
 
     def scanner(
@@ -88,16 +88,16 @@ class LakeDataset(ds.UnionDataset):
         batch_size: int = _BATCH_ROWS,
         **options: Any,
     ) -> ds.Scanner:
-        """A scanner of exactly the rows that match.
+        """Return a scanner of exactly the rows that match.
 
         Args:
-            columns: names, in this order, or names of new columns to expressions of the table's; None for all.
-            filter: a pyarrow expression, or whatever `Table.scan` takes as `where`.
-            batch_size: at most so many rows a batch.
-            options: pyarrow's, which say how files are read; they change no row and are not used.
+            columns: names, in this order, or names of new columns to expressions over the table's; None for all.
+            filter: a pyarrow expression, or anything that `Table.scan` accepts as `where`.
+            batch_size: at most so many rows per batch.
+            options: pyarrow's options of reading. They change no row and are ignored.
 
-        Raises PredicateError for a filter that is not understood, and SchemaError for columns that are not there, both
-        before anything is read; NotReadableError as `Plan.to_table` does.
+        Raises PredicateError for a filter that is not understood, and SchemaError for columns that do not exist, both
+        before anything is read; NotReadableError as `Plan.to_table`.
         """
         if not isinstance(columns, dict):
             return _scanner(self._reader(columns, filter, batch_size))
@@ -114,40 +114,40 @@ class LakeDataset(ds.UnionDataset):
         return self.scanner(columns, filter, **options).to_batches()
 
     def count_rows(self, filter: object = None, **options: Any) -> int:
-        """How many rows match: from the index alone where that decides, as `Plan.count`."""
+        """How many rows match, as `Plan.count`: no file is read if the index decides."""
         where, plan = self._and(filter), self._current_plan()
         if plan.planning.accepts_filter or (plan.planning.limit is None and where == Constant(True)):
             return plan.narrowed(where).count()
         return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
 
     def head(self, num_rows: int, columns: Any = None, filter: object = None, **options: Any) -> pa.Table:
-        """The first rows of a scan; no more is read than they need."""
+        """The first rows of a scan. Only the files that they need are read."""
         where = self._and(filter)
         if not self._plans(where) or isinstance(columns, dict):
             return self.scanner(columns, filter).head(num_rows)
         return self._current_plan().narrowed(where, columns, num_rows).to_table()
 
     def filter(self, expression: object) -> LakeDataset:
-        """The same with one more filter, which every scan plans by."""
+        """The same dataset with one more filter, by which every scan plans."""
         where = self._and(expression)
         prepare(where, self.schema)  # raises for what it cannot be bound to
         return LakeDataset(self._pinned, where, self._newest)
 
     def get_fragments(self, filter: object = None) -> Iterator[ds.Fragment]:
-        """The files that may hold a match, each with its surviving row groups: every row of these, as pyarrow has it.
+        """The files that may contain a match, each with its remaining row groups and all of their rows, as for pyarrow.
 
-        Raises InvalidArgumentError where the dataset is less than its files: of a plan with a predicate, keys or a
-        limit, and after `filter`; `Plan.fragments` gives those.
+        Raises InvalidArgumentError if the dataset has fewer rows than its files: that of a plan with a predicate, keys
+        or a limit, and after `filter`. Use `Plan.fragments` for these.
         """
         plan = self._current_plan()
         if not plan.planning.is_whole or self._filter != Constant(True):
             raise InvalidArgumentError(
-                "fragments hold more rows than this dataset: use plan.fragments() and repeat the predicate"
+                "fragments contain more rows than this dataset: use plan.fragments() and repeat the predicate"
             )
         return plan.narrowed(self._and(filter)).fragments().get_fragments()
 
     def replace_schema(self, schema: pa.Schema) -> LakeDataset:
-        """Itself, where the schema is its own. Raises InvalidArgumentError for another."""
+        """The same dataset if the schema is its own. Raises InvalidArgumentError for another."""
         if not self.schema.equals(schema):
             raise InvalidArgumentError(
                 "the schema of a Skipstone table is changed by table.alter(), or by casting rows"

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """What a scan would read, and the rows themselves. Made by `Table.scan`.
+    """The plan of a scan, and its rows. `Table.scan` returns it.
 
     Nothing is read before it is needed, and results are cached. Threads may share a plan.
 
-    planning    for the engine's other modules, not public
+    planning    internal, it may change
     """
 
     def __init__(self, planning: PlannedScan, columns: tuple[str, ...] | None = None):
@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns of the rows; a field of a struct has its dotted path as its name."""
+        """The names of the columns of the rows. The name of a field of a struct is its dotted path."""
         return self.planning.columns if self._columns is None else self._columns
 
     @property
     def limit(self) -> int | None:
-        """At most so many rows are read; None for all."""
+        """The greatest number of rows that are returned; None for all."""
         return self.planning.limit
 
     @property
@@ -83,14 +83,14 @@ class Plan:
     # -- what would be read -------------------------------------------------------------------------------------------
 
     def files(self) -> pa.Table:
-        """The files that may contain a match, as `Table.files`: every live file of a unit that is kept."""
+        """The files that may contain a match, as `Table.files`: every live file of a slice that is kept."""
         from ..views import files_view
 
         return files_view(self.planning.pruned.units.files, self.planning.snapshot)
 
     def row_groups(self) -> pa.Table:
-        """The row groups to read: path, row_group (int32). A null row_group is a whole file, whose row groups are not
-        known."""
+        """The row groups to read: path, row_group (int32). If the row groups of a file are unknown, the file has one
+        row with a null row_group."""
         paths: list[str] = []
         numbers: list[int] = []
         for task, groups in self.planning.pairs:
@@ -101,8 +101,8 @@ class Plan:
         return pa.table({"path": string_array(paths), "row_group": from_numpy(column, column >= 0)})
 
     def positions(self) -> pa.Table:
-        """The positions of all matching rows, ignoring `limit`: path, and row (int64), counted from 0 in the file,
-        deleted rows included. Raises as `to_table`, and NotReadableError for rows merged from several files."""
+        """The positions of all matching rows, ignoring `limit`: path, and row (int64), counted from 0 in the file and
+        including deleted rows. Raises as `to_table`, and NotReadableError for rows merged from several files."""
         of_files = positions(self.planning)
         paths = [pa.repeat(pa.scalar(path, pa.string()), len(rows)) for path, rows in of_files.items()]
         rows = [from_numpy(rows) for rows in of_files.values()]
@@ -122,16 +122,16 @@ class Plan:
 
     @property
     def remarks(self) -> list[str]:
-        """What `explain` says below its table: predicates not understood, damaged runs, quarantined files."""
+        """The lines of `explain` below its table: parts that prune nothing, damaged runs, quarantined files."""
         from .explain import remarks
 
         return remarks(self.planning)
 
     def reasons(self) -> pa.Table:
         """Why each file of `files()` is kept: path, leaf (a part of the predicate, as text), code (see
-        `scan.reasons.Reason`: range_overlaps, no_statistics, not_covered, ...), lower and upper (text; the bounds that
-        led to it, null where none are known). One row a file and leaf; `never_true` where another leaf keeps it,
-        or another file of its slice.
+        `scan.reasons.Reason`: range_overlaps, no_statistics, not_covered, ...), lower and upper (text: the bounds that
+        decided, null if there are none). One row per file and leaf. The code is `never_true` if another leaf, or
+        another file of the slice, keeps the file.
         """
         from .explain import part_reasons
         from .reasons import as_table
@@ -140,8 +140,8 @@ class Plan:
         return as_table(part_reasons(self.planning), units.files.column("path"), units.unit_of)
 
     def explain(self, path: str | None = None) -> str:
-        """The plan as a text for people: each step, what came in and went out, which index, and what it cost. With a
-        path: why that file is, or is not, read."""
+        """Return the plan as a text: for each step how many files, row groups and rows it received and kept, which
+        index it used, and what it cost. With a path: why that file is read, or is not."""
         from .explain import of_file, of_plan
 
         if path is not None:
@@ -180,10 +180,10 @@ class Plan:
         return pa.table([nested_column(rows, name) for name in self._columns], names=list(self._columns))
 
     def head(self, n: int = 5) -> pa.Table:
-        """At most n of the same rows: the first ones where an order was asked for, else any. No more files are read
-        once there are so many. Raises InvalidArgumentError for what is no number of rows, else as `to_table`."""
+        """Return at most n of the rows: the first ones if the plan has an order, else any. Reading stops once there are
+        n. Raises InvalidArgumentError if n is not a number of rows, else as `to_table`."""
         if not is_integer(n, 0):
-            raise InvalidArgumentError(f"head() takes a number of rows, 0 or more, not {n!r}")
+            raise InvalidArgumentError(f"head() accepts a number of rows, 0 or more, not {n!r}")
         return self.narrowed(Constant(True), limit=n).to_table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -206,40 +206,39 @@ class Plan:
         return self.to_table().to_pandas(**options)
 
     def to_polars(self) -> pl.DataFrame:
-        """The same rows as a polars DataFrame. Raises InvalidArgumentError where polars is not installed."""
+        """The same rows as a polars DataFrame. Raises InvalidArgumentError if polars is not installed."""
         from .engine_frames import polars_frame
 
         return polars_frame(self)
 
     def lazy(self) -> pl.LazyFrame:
         """The same rows as a polars LazyFrame: the filters, columns and slices of its query narrow the plan. Raises
-        InvalidArgumentError where polars is not installed."""
+        InvalidArgumentError if polars is not installed."""
         from .engine_frames import polars_lazy_frame
 
         return polars_lazy_frame(self)
 
     def to_duckdb(self, connection: DuckDBPyConnection | None = None) -> DuckDBPyRelation:
-        """The same rows as a relation of a DuckDB connection (default: DuckDB's own): its filters and columns narrow
-        the plan, and nothing is read before it is asked for. Raises InvalidArgumentError where DuckDB is not installed.
-        """
+        """The same rows as a relation of a DuckDB connection (default: DuckDB's default connection). Filters and
+        columns of its query narrow the plan, and nothing is read before a result is fetched."""
         from .engine_frames import duckdb_relation
 
         return duckdb_relation(self, connection)
 
     def dataset(self) -> LakeDataset:
-        """Exactly its rows, as a pyarrow Dataset: what an engine filters and projects it by narrows the plan. See
+        """The same rows as a pyarrow Dataset: the filters and columns of an engine narrow the plan. See
         `Table.dataset`."""
         from .lake_dataset import LakeDataset
 
         return LakeDataset(self)
 
     def fragments(self) -> ds.FileSystemDataset:
-        """The surviving row groups as a pyarrow Dataset of the table's schema, for engines that read Parquet. It holds
-        every row of those row groups, whatever `columns` and `limit` say: repeat the predicate. (pyarrow's own
-        `count_rows` without a filter counts whole files.)
+        """The remaining row groups as a pyarrow Dataset of the table's schema, for engines that read Parquet. It
+        contains all rows and columns of these row groups, so apply the predicate again. (pyarrow's `count_rows` without
+        a filter counts whole files.)
 
-        Raises NotReadableError for files that only their own format's reader can read, that changed, or that hold a
-        column under a name that it had before a rename: a Dataset finds columns by their names.
+        Raises NotReadableError for files that only their own format's reader can read, that changed, or that contain a
+        column under a name from before a rename: a Dataset finds columns by their names.
         """
         from .fragments import dataset_of
 
@@ -249,7 +248,7 @@ class Plan:
             return dataset_of(planning.pairs, planning.instant, planning.storage)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows as an Arrow stream, so that DuckDB, polars and pyarrow take a plan as it is."""
+        """The rows as an Arrow stream, so that DuckDB, polars and pyarrow accept a plan."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     # -- what the index alone may decide ------------------------------------------------------------------------------
@@ -281,8 +280,8 @@ class Plan:
         return group_counts(self.planning, by, check=check)
 
     def distinct(self, columns: str | Sequence[str], *, check: bool | None = None) -> pa.Array | pa.Table:
-        """The values of a column in the rows that match, each once, ascending, nulls last: as an Array; of several
-        columns, given as a list, as a Table. As `count(by=)`, whatever `limit` says."""
+        """Return the distinct values of a column in the matching rows, ascending, nulls last, as an Array; those of a
+        list of columns as a Table. `limit` is ignored. See `count(by=)`."""
         from .group_counts import group_counts
 
         groups = group_counts(self.planning, columns, check=check)
@@ -291,25 +290,26 @@ class Plan:
         return groups.select(list(range(len(columns))))
 
     def min(self, column: str, *, check: bool | None = None) -> Any:
-        """The least value of a column in the rows that match, exactly, whatever `limit` says; None where no such row
-        has one. Nulls do not take part; NaN is greater than all else, so it is the least only where nothing else is
-        there; a zero is 0.0. Partition columns, and fields of structs by dotted path, have one too.
+        """Return the exact least value of a column in the matching rows, ignoring `limit`; None if there is none. Nulls
+        do not count. NaN is the greatest value, so it is returned only if there is no other. A zero is 0.0. The column
+        may be a partition column, or a field of a struct by its dotted path.
 
-        A Python value, as `to_pylist` gives it; where Python has none (the year 12,000) the pyarrow Scalar. From the
-        index alone where exact bounds decide, as of the version; otherwise only row groups are read whose bounds leave
-        room for it. With `check`, the files that decide are compared with storage (size, time or etag); by default up
-        to 500 files of the plan, as for `count`. Files that this handle found missing or changed are always compared.
+        The result is a Python value, as of `to_pylist`, or a pyarrow Scalar if Python has no such value (the year
+        12,000). If exact bounds decide, it is as of the version and no file is read; otherwise only row groups whose
+        bounds admit a smaller value are read. With `check`, the files that decide are compared with storage (size, time
+        or etag); by default up to 500 files of the plan, as for `count`. Files that this handle found missing or
+        changed are always compared.
 
-        Raises SchemaError for a column that is not there or has no order, PredicateError as `to_table`,
-        NotReadableError where files that only their own format's reader can read might hold it, and where a file that
-        decides is gone or changed.
+        Raises SchemaError for a column that does not exist or has no order, PredicateError as `to_table`,
+        NotReadableError if a file that could contain the value can be read only by the reader of its format, or if a
+        file that decides is missing or changed.
         """
         from .extremes import extreme
 
         return extreme(self.planning, column, "min", check=check)
 
     def max(self, column: str, *, check: bool | None = None) -> Any:
-        """The greatest value of a column in the rows that match: as `min`, with NaN greater than all else."""
+        """Return the exact greatest value of a column in the matching rows, as `min`. NaN is the greatest value."""
         from .extremes import extreme
 
         return extreme(self.planning, column, "max", check=check)

@@ -53,14 +53,14 @@ _WORDS = {
     Reason.TYPE_MISMATCH: "indexed in a type that is not compared with this one",
     Reason.NOT_COVERED: "the statistics do not cover it yet",
     Reason.NO_STATISTICS: "no statistics",
-    Reason.NAN_POSSIBLE: "NaN may be there, and is greater than all else",
+    Reason.NAN_POSSIBLE: "NaN may be there, and is the greatest value",
     Reason.NULLS_POSSIBLE: "nulls may be there",
     Reason.RANGE_OVERLAPS: "range overlaps",
-    Reason.ROWS_KNOWN: "an index knows the rows",
+    Reason.ROWS_KNOWN: "an index contains the rows",
     Reason.FILTER_SAYS_MAYBE: "the filter says that it may be there",
     Reason.VALUES_POSSIBLE: "values that are not null may be there",
     Reason.MATCHES_WHOLLY: "true for every row",
-    Reason.NO_PREDICATE: "every row is asked for",
+    Reason.NO_PREDICATE: "every row is requested",
     Reason.KEPT_WITH_SLICE: "another file of its slice is kept",
     Reason.NEVER_TRUE: "true for no row",
 }
@@ -103,7 +103,7 @@ class PruningFacts:
     covered     column -> bool [units]: the statistics index covers it
     has_custom_merge      bool [units]: merged by computing, so statistics say nothing
     filtered    column -> bool [units]: a filter of that column spoke of it
-    located     term or residual -> bool [units]: an index knows the rows in which it, or a conjunction that it is in,
+    located     term or residual -> bool [units]: an index contains the rows in which it, or its conjunction,
                 is true, or those outside of which it is not
     looked_up   parts that an engine tests, and of which an index of elements or expressions may contain the value
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]

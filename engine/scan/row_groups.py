@@ -303,7 +303,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     groups = entries.take(from_numpy(is_group[first]))
     places = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
     if not len(units) or not np.array_equal(units[places], unit):
-        ignore_damaged(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
+        ignore_damaged(CorruptionError("fine statistics name row groups that the file does not have"), strict)
         return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
     return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_listed)
 
@@ -351,4 +351,4 @@ def ignore_damaged(error: SkipstoneError, strict: bool) -> None:
     """Warn that a fine part could not be read, so that it excludes nothing. If `strict`, raise the error."""
     if strict:
         raise error
-    warnings.warn(f"a fine index is left out, so more is read than need be: {error}", stacklevel=3)
+    warnings.warn(f"a fine index is left out, so more is read than necessary: {error}", stacklevel=3)

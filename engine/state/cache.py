@@ -39,12 +39,12 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What the process's cache holds.
+    """The contents of the process's index cache.
 
-    entries         how many things: opened runs, decoded blocks and columns of runs, groups of filters
-    used_bytes      what they take, by the sizes of their buffers
-    budget_bytes    what they may take: see `set_cache_budget`
-    hits, misses    since the process began, how often something was asked for that was there, or was not
+    entries         how many objects: opened runs, decoded blocks and columns of runs, groups of filters
+    used_bytes      the sizes of their buffers
+    budget_bytes    the greatest sum of these: see `set_cache_budget`
+    hits, misses    since the process began, how often an object was found, or was not
     by_root         the used bytes of each index root, by its path or URI
     """
 
@@ -195,20 +195,20 @@ def process_cache() -> Cache:
 
 
 def cache_info() -> CacheInfo:
-    """What the process keeps in memory of the indexes that it reads."""
+    """Return what the process keeps in memory of the indexes that it reads."""
     return _process_cache.info()
 
 
 def set_cache_budget(budget_bytes: int) -> None:
-    """Sets how many bytes the process may keep in memory of the indexes that it reads, for all tables together; 0 for
-    nothing. At once: what is beyond is let go. 134,217,728 (128 MiB) until it is called.
+    """Set how many bytes of indexes the process may keep in memory, for all tables together; 0 for none. The default is
+    134,217,728 (128 MiB). The change applies immediately: entries over the budget are evicted.
 
-    Runs are decoded whole up to 65,536 entries, and one takes about 3 MB then: the default is room for some forty of
-    them, the bounds of three columns and the names of 800,000 files, and little enough that each worker of a Spark
-    executor may have as much. More pays where more tables are asked in turn, or with `open(cache="coarse")`.
-    What a handle has read itself (its version, its list of files) goes with the handle and is not counted.
+    Runs of up to 65,536 entries are decoded as a whole, which takes about 3 MB each. The default has room for about
+    forty of them: the bounds of three columns and the names of 800,000 files. Each worker of a Spark executor has its
+    own cache. Set more if a process queries many tables in turn, or opens tables with `cache="coarse"`. What a handle
+    itself contains (its version, its list of files) is released with the handle and does not count.
 
-    Raises InvalidArgumentError for what is no number of bytes.
+    Raises InvalidArgumentError if the argument is not a number of bytes.
     """
     if not is_integer(budget_bytes, 0):
         raise InvalidArgumentError(f"a cache's budget is a number of bytes, 0 or more, not {budget_bytes!r}")

@@ -81,7 +81,7 @@ def _int(digits: str) -> int:
 def _float(digits: str) -> float:
     value = float(digits)
     if value in (float("inf"), float("-inf")):
-        raise FieldError(f"{digits[:30]} is beyond what a float holds")
+        raise FieldError(f"{digits[:30]} is beyond the range of a float")
     return value
 
 

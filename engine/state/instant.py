@@ -40,7 +40,7 @@ instant names is ever trusted.
     quarantined      files that cannot be read, or do not fit the table: [{"path", "reason", "rows": their number, null
                      if it is not known}]. If one took the place of a live file, that stays live, and unreadable
     fenced           transactions that this instant gives up: none of them may publish any more
-    cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
+    cleaned          [[first, last]]: versions that can no longer be read, what they alone named being removed
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
                      one that is not named is completed, or not known
     savepoints       {name: version}: versions that were given a name, which holds back `clean`
@@ -208,7 +208,7 @@ class Instant:
         """Raises NotATableError where an older version was cleaned: what it alone named is gone, or about to be."""
         if any(first <= version <= last for first, last in self.cleaned):
             raise NotATableError(
-                f"version {version} was cleaned or purged, and can be read no more; a savepoint keeps a version"
+                f"version {version} was cleaned or purged, and can no longer be read; a savepoint keeps a version"
             )
 
     @cached_property
@@ -264,7 +264,7 @@ class Instant:
         except FieldError as error:
             raise StorageError(
                 f"version {self.version} is not written: what describes it would take {error}; refresh() indexes that "
-                "cover few files, and mend or remove quarantined files"
+                "cover few files, and repair or remove quarantined files"
             ) from None
         self.__dict__.setdefault("checksum", checksum_of(document))
         return document + b"\n" + seal_of(document)

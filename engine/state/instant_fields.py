@@ -59,7 +59,7 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
         check_size(data, INSTANT_BYTES_MAX)
         document, _, seal = data.partition(b"\n")
         if seal != seal_of(document):
-            raise CorruptionError("not a whole instant: its checksum does not hold", path=path, check="instant")
+            raise CorruptionError("not a whole instant: its checksum does not match", path=path, check="instant")
         plain = parse_json(document, INSTANT_BYTES_MAX)
         if type(plain) is not dict:
             raise FieldError("no object")
@@ -73,7 +73,8 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
         required = array(text)(plain.pop("requires", []))
         if required:
             raise FormatVersionError(
-                f"{path}: the index uses {required[0]!r:.60}, which this version of Skipstone does not know: upgrade it"
+                f"{path}: the index uses {required[0]!r:.60}, which this version of Skipstone does not support: "
+                "upgrade it"
             )
         if "checksum" in plain:
             return _shrunk_instant(plain)

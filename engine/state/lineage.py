@@ -50,7 +50,7 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
     if not timeline.is_current(base, names.get(base.version)):
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
-            "or made again, since: open() the table anew"
+            "or created again since: open() the table again"
         )
     newest = base
     for version in sorted(names):
@@ -74,7 +74,7 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
         last = max(last, hinted)
     if last > newest.version:
         raise CorruptionError(
-            f"version {last} was made, and is not there, so nothing is committed after version {newest.version}, the "
+            f"version {last} was created and is missing, so nothing is committed after version {newest.version}, the "
             "newest that can be read",
             path=_path(timeline, last),
             check="timeline",
@@ -97,15 +97,15 @@ def broken(before: Instant, after: Instant) -> str | None:
     named = after.previous[0] if after.previous else None
     if named == before.version:
         return f"follows another version {named} than the one that is there: one of the two was replaced"
-    return f"follows version {named}, which is not there" if named else "is no successor of any version"
+    return f"follows version {named}, which is missing" if named else "is no successor of any version"
 
 
 def _check_follows(timeline: Timeline, before: Instant, after: Instant) -> None:
     problem = broken(before, after)
     if problem is not None:
         raise CorruptionError(
-            f"{problem}; what began at version {before.version} is not committed over that: open() the table anew, and "
-            "do it again (verify(deep=True) lists what is lost)",
+            f"{problem}; what began at version {before.version} is not committed over that: open() the table "
+            "again, and do it again (verify(deep=True) lists what is lost)",
             path=_path(timeline, after.version),
             check="timeline",
         )

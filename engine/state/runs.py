@@ -280,7 +280,7 @@ def _check_same(run: Run, reader: SortedFileReader) -> None:
     """Raises CorruptionError where a file is whole, and not the run that the version names: another was copied over
     it."""
     if not _is_same(run, reader.num_entries, reader.ends):
-        message = "holds other keys than the version says: another file was copied over it; restore the file"
+        message = "contains other keys than the version says: another file was copied over it; restore the file"
         raise CorruptionError(message, path=run.path, check="run")
 
 

@@ -70,7 +70,7 @@ class Snapshot:
         self.instant, self.readers = instant, readers
         self.tail: LogTail | None = None
         self.suspects = {file["path"] for file in instant.quarantined}
-        self.remedy: Callable[[str], str] = lambda path: "{open} the table anew and scan again"
+        self.remedy: Callable[[str], str] = lambda path: "{open} the table again and scan again"
         self._ids_by_text: dict[str, int] | None = None
         self._has_searched = False
         self._looked_up: dict[str, int | None] = {}  # by the text of a partition; None: it has no files
@@ -309,12 +309,12 @@ def remedy(
     if reason is not None and not is_pinned:
         reason = reason.replace("{", "{{").replace("}", "}}")
         return (
-            f"the file there now is quarantined ({reason}): replace it by a whole file, or remove it, and {{sync}} the "
-            "table"
+            f"the file there now is quarantined ({reason}): replace it by a complete file, or remove it, and "
+            f"{{sync}} the table"
         )
     if not is_pinned:
         return "{refresh} the table and scan again" if follows_log else "{sync} the table and scan again"
-    message = f"files of version {instant.version} are gone, or others now"
+    message = f"files of version {instant.version} are missing or changed"
     latest = timeline.latest() or instant
     number = Snapshot(instant, readers).find([path]).get(path)
     if number is None or _is_live(latest, readers, path, number):

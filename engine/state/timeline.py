@@ -46,7 +46,7 @@ _PROBES_MAX = 64
 PUTS_MAX = 3
 _HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
 _LOST_MAX = 100_000
-REMEDY = "bring the file back from a copy, or remove the folder of the index and {create} it again"
+REMEDY = "restore the file from a copy, or remove the folder of the index and {create} it again"
 _SEEN_MAX = 1000
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
@@ -72,7 +72,7 @@ class Timeline:
             raise NotATableError(f"{self.storage.uri}: no version {version}, or it was lost")
         if instant.is_shrunk:
             raise NotATableError(
-                f"{self.storage.uri}: version {version} was cleaned or purged, and can be read no more"
+                f"{self.storage.uri}: version {version} was cleaned or purged, and can no longer be read"
             )
         self._check_table(instant, self._table_id)
         return instant
@@ -164,7 +164,7 @@ class Timeline:
         if self.lost is None:
             return
         message = (
-            f"version {self.lost} was made, and is not there; version {newest.version} is the newest that can be read"
+            f"version {self.lost} was created and is missing; version {newest.version} is the newest that can be read"
         )
         path = f"{self.storage.uri}/{instant_path(self.lost)}"
         if strict:
@@ -309,7 +309,9 @@ class Timeline:
         path = f"{self.storage.uri}/{instant_path(version)}"
         instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if instant.version != version:
-            message = f"holds version {instant.version}, and not the one of its name: another file was copied over it"
+            message = (
+                f"contains version {instant.version}, and not the one of its name: another file was copied over it"
+            )
             raise CorruptionError(message, path=path, check="version", hint=REMEDY)
         return instant
 

@@ -61,7 +61,7 @@ def open_storage(
         place = place_of(text)
         if place is None:
             scheme = text.partition("://")[0]
-            raise StorageError(f"{scheme}:// is not known; a table lies in a local folder, or at s3://, gs:// or az://")
+            raise StorageError(f"{scheme}:// is not known; a table is in a local folder, or at s3://, gs:// or az://")
         from .object_store import ObjectStorage
 
         options = options if isinstance(options, StorageOptions) else StorageOptions(options)

@@ -278,7 +278,7 @@ def leads_out(path: str) -> bool:
 def check_inside(path: str) -> None:
     """Raises StorageError for a path that leads out of the root: nothing there is ever removed."""
     if leads_out(path):
-        raise StorageError(f"{path}: does not lie below the root, and is not removed")
+        raise StorageError(f"{path}: is not below the root, and is not removed")
 
 
 def check_in_index(path: str) -> None:

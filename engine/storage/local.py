@@ -64,7 +64,7 @@ class LocalStorage:
         if path.startswith("/"):
             return path
         if "://" in path:
-            raise UnreachableError(f"{path}: lies on another storage than {self.root}, and is not reached from there")
+            raise UnreachableError(f"{path}: is on another storage than {self.root}, and cannot be reached from there")
         return os.path.join(self.root, *path.split("/")) if path else self.root
 
     def kind(self) -> str | None:
@@ -122,7 +122,7 @@ class LocalStorage:
     def _not_regular(self, path: str) -> SkipstoneError:
         message = "is no regular file, but a folder, a link or a device"
         if self._is_index:
-            return CorruptionError(f"{message}; bring the file back", path=path, check="file")
+            return CorruptionError(f"{message}; restore the file", path=path, check="file")
         return UnreachableError(f"{path}: {message}")
 
     @contextlib.contextmanager

@@ -46,9 +46,9 @@ class Failure(Enum):
 
     missing = "no such object"
     no_bucket = "no such bucket"
-    exists = "there already, or being put by another"
+    exists = "it exists, or another writer is putting it"
     denied = "not allowed"
-    passing = "not now: the store, or the way to it, has trouble"
+    passing = "the store or the network failed"
     refused = "never"
 
 
@@ -170,7 +170,7 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
         import obstore.store
     except ImportError as error:
         raise StorageError(
-            f"{kind}://{bucket}: object stores are reached by way of obstore, which is not installed: "
+            f"{kind}://{bucket}: object stores are reached through obstore, which is not installed: "
             "pip install 'skipstone[cloud]'"
         ) from error
     makers: dict[str, Any] = {"s3": obstore.store.S3Store, "gs": obstore.store.GCSStore, "az": obstore.store.AzureStore}
@@ -185,7 +185,7 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
         raise InvalidArgumentError(f"storage_options= for {kind}://: {message}") from None
     except (obstore.exceptions.BaseError, ValueError) as error:
         message = scrubbed(str(error).splitlines()[0], options)
-        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({message}); correct storage_options=") from None
+        raise StorageError(f"{kind}://{bucket}: cannot be opened ({message}); correct storage_options=") from None
 
 
 def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
@@ -217,8 +217,8 @@ def _check_url(endpoint: str, kind: str) -> None:
         is_url = False
     if not is_url:
         raise InvalidArgumentError(
-            f"storage_options= for {kind}://: an endpoint is a URL as https://HOST:PORT, and what is given is none; "
-            "credentials belong in options of their own"
+            f"storage_options= for {kind}://: an endpoint is a URL such as https://HOST:PORT; pass credentials in "
+            "their own options"
         )
 
 

@@ -189,7 +189,7 @@ class ObjectStorage:
                     if is_certain:
                         raise
                     raise self._uncertain(key) from None
-                # Once a try broke off, what is there may be ours: nobody else has these bytes.
+                # After an interrupted try the file may be ours: no other writer has these bytes.
                 return not is_certain and existing == data
             except _PassingError:
                 is_certain = False
@@ -198,7 +198,9 @@ class ObjectStorage:
                     raise
                 raise self._uncertain(key) from None
         if is_certain:
-            raise StorageError(f"{self._shown(key)}: the store took neither this put nor another's; try again later")
+            raise StorageError(
+                f"{self._shown(key)}: the store accepted neither this put nor another one; try again later"
+            )
         raise self._uncertain(key)
 
     def delete(self, path: str) -> None:
@@ -220,7 +222,7 @@ class ObjectStorage:
             # A name is given once. A plain put that is tried again may arrive twice, the second time after somebody
             # has noted the first one's etag.
             if not self.put_if_absent(path, file.read()):
-                raise StorageError(f"{self._shown(key)}: there already, and not by us; names are given once")
+                raise StorageError(f"{self._shown(key)}: it exists, and another program wrote it; names are used once")
             return
         part_bytes = max(PART_BYTES, -(-size_bytes // _PARTS_MAX))
 
@@ -240,7 +242,7 @@ class ObjectStorage:
             place = place_of(path)
             if place is None or not place.is_beside(self.place):
                 raise UnreachableError(
-                    f"{path}: lies on another storage than {self.uri}, and is not reached from there"
+                    f"{path}: is on another storage than {self.uri}, and cannot be reached from there"
                 )
             return place.key
         if path.startswith("/"):
@@ -270,7 +272,7 @@ class ObjectStorage:
 
     def _checked(self, data: bytes, size_bytes: int, key: str) -> bytes:
         if len(data) != size_bytes:
-            raise _PassingError(f"{self._shown(key)}: {len(data):,} bytes came of {size_bytes:,}; try again later")
+            raise _PassingError(f"{self._shown(key)}: {len(data):,} of {size_bytes:,} bytes arrived; try again later")
         return data
 
     def _requested(self, ask: Callable[[], R], key: str) -> R:
@@ -287,10 +289,10 @@ class ObjectStorage:
         store says that the object exists, or that another puts it."""
         global _process
         _process = _process or os.getpid()
-        if os.getpid() != _process:  # a new client would wait for ever, too
+        if os.getpid() != _process:  # a new client would also wait permanently
             raise StorageError(
-                f"{self.uri}: this process was forked from one that uses object stores, whose threads do not live on "
-                "in it, so it can use none; begin processes by spawn: multiprocessing.get_context('spawn')"
+                f"{self.uri}: this process was forked from one that uses object stores, whose threads do not exist "
+                "in it, so it cannot use them; begin processes by spawn: multiprocessing.get_context('spawn')"
             )
         try:
             return ask()
@@ -306,8 +308,8 @@ class ObjectStorage:
 
     def _uncertain(self, key: str) -> UncertainPutError:
         return UncertainPutError(
-            f"{self._shown(key)}: the store broke off, and whether it took what was put is not known yet; open the "
-            "table again and look, before the same is done again"
+            f"{self._shown(key)}: the put was interrupted, and may have succeeded; open the table again and check "
+            "before you repeat it"
         )
 
 

@@ -92,7 +92,7 @@ def _check_columns(files: pa.Table) -> None:
     unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
     if missing or unknown:
         problem = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
-        raise SchemaError(f"the table of files {problem}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
+        raise SchemaError(f"the table of files {problem}; it has {', '.join((*_REQUIRED, *_OPTIONAL))}")
     _check_once(files.column_names, "the table of files")
     for name in _REQUIRED:
         if files.column(name).null_count:

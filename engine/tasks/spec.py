@@ -24,14 +24,14 @@ SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """All that a task needs to know, picklable.
+    """The description of a task for the process that runs it. Picklable.
 
-    parts                              of indexes, which the task builds over the rows that it writes
+    parts                              the index parts that the task builds over the rows that it writes
     row_group_rows, row_group_bytes    a row group ends at so many rows, or before it takes more bytes in memory
     file_rows, file_bytes              a file ends once it has so many rows, or with the row group that reached so
                                        many bytes as stored
-    waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of started files:
-                                       rows that come unsorted over many partitions wait in each of them
+    waiting_bytes, open_files          the most that a task keeps of rows that wait to be written, and of open files:
+                                       unsorted rows of many partitions wait in each of them
     """
 
     location: str

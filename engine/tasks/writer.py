@@ -32,9 +32,9 @@ from .written_file import WrittenFile
 
 
 class TaskWriter:
-    """Writes one task's files. Used as a context manager; afterwards `result` is what the commit takes.
+    """Write one task's files. Use it as a context manager; then pass `result` to `add_task` of the transaction.
 
-    On an exception everything that the task wrote is removed. Each file has the id of its transaction in its name.
+    On an exception everything that the task wrote is removed. The name of each file contains the id of its transaction.
     """
 
     def __init__(self, spec: TaskSpec, index_storage: Storage | None = None):
@@ -74,14 +74,14 @@ class TaskWriter:
 
     @property
     def result(self) -> list[TaskResult]:
-        """What `transaction.add_task` takes. Picklable. Raises InvalidArgumentError before the end of the task's
-        block, where rows may be missing in it."""
+        """The argument of `Transaction.add_task`. Picklable. Raises InvalidArgumentError before the end of the task's
+        block, because rows may be missing in it."""
         if not self._is_over:
             raise InvalidArgumentError("a TaskWriter's result is known after its `with` block")
         return self.results
 
     def write(self, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
-        """Adds rows. Columns are matched by name and cast where nothing is lost; a missing one is null.
+        """Add rows. Columns are matched by name and cast if nothing is lost; a missing one is null.
 
         Raises SchemaError for a column that the table does not have, or whose values do not fit.
         """
@@ -92,15 +92,14 @@ class TaskWriter:
             self._relieve()
 
     def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
-        """Adds rows to one partition, by its text as `Table.partitions` lists it. As `write`, but that the rows have
-        none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
-        """
+        """Add rows to one partition, by its text as in `Table.partitions`. The rows have none of the partition columns:
+        a rewrite keeps a partition even if its text is not the one that this library would write for its values."""
         for table in _tables(data):
             self._add_all(partition, fitted(table, self._data_schema))
             self._relieve()
 
     def add_files(self, paths: Sequence[str]) -> None:
-        """Attaches Parquet files that others made, relative to the table: their footers are read."""
+        """Add existing Parquet files, by paths relative to the table. Their footers are read."""
         relative = [relative_path(self._storage, path) for path in paths]
         threads = threads_for(self._storage, STAT_THREADS)
         entries = list(prefetched(self._storage.stat, relative, threads, "skipstone-stat"))
@@ -234,7 +233,7 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
         position = table.schema.get_field_index(wanted.name)
         column = pa.nulls(table.num_rows, wanted.type) if position < 0 else cast_exactly(table.column(position), wanted)
         if not wanted.nullable and column.null_count:
-            raise SchemaError(f"column {wanted.name!r} takes no nulls, and the rows have some")
+            raise SchemaError(f"column {wanted.name!r} does not allow nulls, and the rows have some")
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 

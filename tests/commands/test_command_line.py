@@ -362,7 +362,7 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "part"),
     [
         (["ls", "{tmp}/nothing"], "no Skipstone index here"),
-        (["create", "{lake}"], "indexed already"),
+        (["create", "{lake}"], "already indexed"),
         (["create", "{tmp}/nothing"], "no such directory"),
         (["scan", "{lake}", "--where", "k >"], "not a predicate"),
         (["scan", "{lake}", "--where", "nope = 1"], "nope"),
@@ -372,7 +372,7 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (["index", "add", "{lake}", "nope"], "nope"),
         (["index", "add", "{lake}", "k", "--fpp", "2"], "fpp"),
         (["index", "drop", "{lake}", "k"], "k"),
-        (["alter", "{lake}", "--rename", "k"], "--rename takes two sides"),
+        (["alter", "{lake}", "--rename", "k"], "--rename has two sides"),
         (["alter", "{lake}", "--add", "a=int8", "--add", "a=int16"], "twice"),
         (["alter", "{lake}", "--widen", "k=zz"], "'zz' is no type"),
         (["alter", "{lake}", "--drop", "month"], "partition column"),
@@ -385,7 +385,7 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_errors_are_a_sentence(say, lake: str, tmp_path: Path, arguments: list[str], part: str) -> None:
     status, out, err = say(*(a.format(tmp=tmp_path, lake=lake) for a in arguments))
-    is_usage = part in ("--rename takes two sides", "twice", "'zz' is no type")
+    is_usage = part in ("--rename has two sides", "twice", "'zz' is no type")
     assert (status, out) == (2 if is_usage else 1, "")
     assert err.startswith("error: ")
     assert part in err

@@ -92,7 +92,7 @@ def test_what_is_no_such_file_is_told_apart_from_one_that_is_damaged(say, tmp_pa
         path = tmp_path / "other"
         path.write_bytes(content)
         status, out, err = say("inspect", str(path))
-        assert (status, out) == (1, "") and "is no sorted-block file" in err, content
+        assert (status, out) == (1, "") and "is not a sorted-block file" in err, content
     whole = Path(sorted_file).read_bytes()
     path.write_bytes(whole[:-20])
     status, _, err = say("inspect", str(path))

@@ -206,28 +206,28 @@ def test_completion_knows_the_words(tmp_path: Path) -> None:
 def test_without_an_index_on_request(say, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
     status, out, err = say("scan", str(tmp_path), "--where", "k = 2", "--count")
-    assert (status, out) == (1, "") and "make one with `skipstone create`, or say where it is with --index-path" in err
+    assert (status, out) == (1, "") and "create one with `skipstone create`, or pass its folder as --index-path" in err
     status, out, err = say("scan", str(tmp_path), "--where", "k = 2", "--count", "--fallback", "list")
-    assert (status, out) == (0, "1\n") and "1 files were listed" in err and "`skipstone create` makes an index" in err
+    assert (status, out) == (0, "1\n") and "1 files were listed" in err and "`skipstone create` creates an index" in err
     status, out, err = say("ls", str(tmp_path), "--files", "--fallback", "list", "--json")
     assert status == 0 and [row["path"] for row in json.loads(out)] == ["a.parquet"]
     assert not (tmp_path / ".skipstone").exists()
 
 
 def test_a_hint_is_worded_by_each_face(say, lake: str) -> None:
-    with pytest.raises(ss.InvalidArgumentError, match=r"no bloom index; make one with create_index\(\)$") as refused:
+    with pytest.raises(ss.InvalidArgumentError, match=r"no bloom index; create one with create_index\(\)$") as refused:
         ss.open(lake).refresh_index("k", kind="bloom")
-    assert refused.value.hint == "make one with create_index()"
+    assert refused.value.hint == "create one with create_index()"
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
     status, out, err = say("index", "refresh", lake, "k", "--kind", "bloom", "--json")
     assert (status, out) == (1, "")
-    assert _error(err)["hint"] == "make one with `skipstone index add`" and _error(err)["message"].endswith("add`")
+    assert _error(err)["hint"] == "create one with `skipstone index add`" and _error(err)["message"].endswith("add`")
     with ss.open(lake) as table:
         for name in ("0.parquet", "1.parquet", "2.parquet"):
             Path(lake, name).unlink()
         with pytest.raises(ss.NotReadableError, match=r"; sync\(\) the table and scan again$"):
             table.scan().to_table()
     assert "; `skipstone sync` the table and scan again" in say("scan", lake)[2]
-    with pytest.raises(ss.NotATableError, match=r"to begin an empty table there, give schema=$"):
+    with pytest.raises(ss.NotATableError, match=r"to create an empty table, pass schema=$"):
         ss.create(f"{lake}/nothing")
     assert say("create", f"{lake}/nothing")[2] == f"error: {lake}/nothing: no such directory\n"

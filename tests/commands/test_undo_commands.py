@@ -31,7 +31,7 @@ def _json(say, *arguments: str):
 def test_rollback(say, lake: str) -> None:
     status, out, err = say("rollback", lake)
     assert (status, err) == (0, "")
-    assert out.splitlines() == ["version 4: 1 file came back, 0 went", "2 files, 5 rows"]
+    assert out.splitlines() == ["version 4: 1 file restored, 0 removed", "2 files, 5 rows"]
     told = _json(say, "rollback", lake, "1")
     assert told == {
         "changed": True, "version": 5, "rolled_back": 4, "files_back": 0, "files_removed": 1, "files": 1, "rows": 3

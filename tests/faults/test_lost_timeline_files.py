@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("at_any_place")
 def test_rule_44_an_instant_under_another_name_is_damage_and_names_the_file(tmp_path: Path, of: int, over: int) -> None:
     lake(tmp_path)
     shutil.copy(file(tmp_path, of), file(tmp_path, over))
-    told = rf"{over:010d}\.json: holds version {of}"
+    told = rf"{over:010d}\.json: contains version {of}"
     with pytest.raises(ss.CorruptionError, match=told):
         opened(tmp_path, version=over)
     if over >= VERSIONS:
@@ -84,7 +84,7 @@ def test_rule_44_a_commit_is_not_acknowledged_under_a_lost_name_that_nobody_read
         commit(other, number)
     file(tmp_path, 4).unlink()
     with pytest.raises(
-        ss.CorruptionError, match=r"0005\.json: follows version 4, which is not there.*open\(\) the table"
+        ss.CorruptionError, match=r"0005\.json: follows version 4, which is missing.*open\(\) the table"
     ):
         commit(stale, 99)
     assert not file(tmp_path, 4).exists() and not list(tmp_path.glob("*.parquet"))[5:]
@@ -114,17 +114,17 @@ def test_a_lost_newest_version_is_reported_and_nothing_is_committed_over_it(tmp_
     table = lake(tmp_path)
     file(tmp_path, VERSIONS).unlink()
     timelines._seen.clear()
-    with pytest.warns(UserWarning, match=rf"version {VERSIONS} was made, and is not there; version 5 is the newest"):
+    with pytest.warns(UserWarning, match=rf"version {VERSIONS} was created and is missing; version 5 is the newest"):
         fallen = ss.open(tmp_path)
     assert fallen.version == 5 and rows(fallen) == [2, 3, 4, 5]
-    with pytest.warns(UserWarning, match="bring the file back"):
+    with pytest.warns(UserWarning, match="restore the file"):
         table.refresh()
-    with pytest.raises(ss.CorruptionError, match="bring the file back"):
+    with pytest.raises(ss.CorruptionError, match="restore the file"):
         ss.open(tmp_path, strict=True)
     assert [(f.kind, f.path) for f in fallen.verify()] == [("missing", version_files.instant_path(VERSIONS))]
     before = sorted(p for p in tmp_path.rglob("*") if p.is_file())
     for act in (lambda: commit(fallen, 99), lambda: fallen.savepoint("s"), lambda: fallen.clean(retain_versions=1)):
-        with pytest.raises(ss.CorruptionError, match=r"0006\.json: version 6 was made.*bring the file back"):
+        with pytest.raises(ss.CorruptionError, match=r"0006\.json: version 6 was created.*restore the file"):
             act()
     assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
 
@@ -157,7 +157,7 @@ def test_a_gap_at_the_end_of_a_folder_is_seen(tmp_path: Path, monkeypatch: pytes
     for is_hinted in (True, False):
         if not is_hinted:
             (tmp_path / ".skipstone/timeline/HINT").unlink()
-        with pytest.raises(ss.CorruptionError, match="follows version 7, which is not there"):
+        with pytest.raises(ss.CorruptionError, match="follows version 7, which is missing"):
             commit(stale, 99)
 
 

@@ -299,7 +299,7 @@ def test_short_reads_are_found_out() -> None:
             twin.fault_at("short", 1)
             assert len(read()) in (100, 200), "asked again, until it is whole"
             twin.fault_at("short", 1, lasting=True)
-            with pytest.raises(ss.StorageError, match="bytes came of"):
+            with pytest.raises(ss.StorageError, match="bytes arrived"):
                 read()
             assert twin.calls == ATTEMPTS_MAX
             twin.settle()

@@ -100,7 +100,7 @@ def test_one_of_two_builds_of_one_index_loses(tmp_path: Path) -> None:
             ss.open(tmp_path).create_index("y", kind="stats")
 
     before = stored_files(tmp_path)
-    with pytest.raises(ss.CommitConflictError, match="another writer made"):
+    with pytest.raises(ss.CommitConflictError, match="another writer created"):
         table.create_index("y", kind="stats", progress=rival)
     fresh = ss.open(tmp_path)
     assert fresh.version == 2 and kept_paths(fresh, "y = 1000") == ["0.parquet"]

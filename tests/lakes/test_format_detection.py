@@ -84,7 +84,7 @@ def test_a_folder_that_is_merely_called_so_is_no_log(tmp_path: Path) -> None:
 
 
 def test_what_a_log_says_is_not_given_besides(tmp_path: Path) -> None:
-    with pytest.raises(ss.InvalidArgumentError, match="the delta log says"):
+    with pytest.raises(ss.InvalidArgumentError, match="the delta log defines"):
         ss.create(_delta(tmp_path / "t"), partitioning=None)
 
 

@@ -78,9 +78,9 @@ def test_columns_and_files_without_statistics(tmp_path: Path) -> None:
     told = told_table(tmp_path / "told")
     add_told(told, told_file("bare"), told_file("counts", **told_stats(a=(None, None, 3))), told_file("vague"))
     assert _codes(told, "a = 7") == {name: ["no_statistics"] for name in ("bare", "counts", "vague")}
-    assert "neither footers nor who added the files told of a" in told.scan("a = 7").explain()
+    assert "neither footers nor the program that added the files report a" in told.scan("a = 7").explain()
     told.drop_index("a", kind="stats")
-    assert "a statistics index on a would tell more" in told.scan("a = 7").explain()
+    assert "a statistics index on a would exclude more" in told.scan("a = 7").explain()
 
 
 def test_files_that_the_statistics_do_not_cover_yet(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_the_plan_tells_why_files_are_kept_and_what_would_help(table: ss.Table) 
     told = table.scan("s <> '0-0' AND s = '1-33'").explain().splitlines()
     assert told[told.index("why files are kept") + 1 :] == [
         "  1  \"s\" = '1-33': range overlaps",
-        "     - a Bloom filter on s would tell which of them can hold what is sought",
+        "     - a Bloom filter on s would show which of them can contain the value",
     ]
     assert "sorting by x would help" in table.scan("x > 3").explain()
     assert "written through a transaction" in table.scan("x > 100").explain()

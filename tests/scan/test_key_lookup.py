@@ -85,7 +85,7 @@ def test_what_is_wrong_with_keys_is_told(table: ss.Table) -> None:
         table.lookup(pa.table({"a": [f"x{i}" for i in range(3_000)]}))
     with pytest.raises(ss.SkipstoneError, match="on="):
         table.lookup([1, 2])
-    with pytest.raises(ss.InvalidArgumentError, match="on= takes names of columns, not 1"):
+    with pytest.raises(ss.InvalidArgumentError, match="on= accepts names of columns, not 1"):
         table.lookup("a", on=[1])
     with pytest.raises(ss.SkipstoneError, match="one column or more"):
         table.lookup(pa.table({}))

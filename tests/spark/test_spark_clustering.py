@@ -393,7 +393,7 @@ def test_fewer_rows_than_the_index_knows_are_never_committed(tmp_path: Path) -> 
     size = (lake / "a.parquet").stat().st_size
     with ss.open(lake).transaction() as tx:
         tx.add_files(pa.table({"path": ["a.parquet"], "size_bytes": [size], "row_count": [51]}))
-    with pytest.raises(ss.CorruptionError, match="should hold 51 rows, and 50 were read"):
+    with pytest.raises(ss.CorruptionError, match="should contain 51 rows, and 50 were read"):
         sks.cluster(None, lake, by="x")
     assert data_files(lake) == {"a.parquet"}
     assert ss.open(lake).version == 2

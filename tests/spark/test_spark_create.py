@@ -33,7 +33,7 @@ def test_many_files_go_in_parts_with_progress(tmp_path: Path, monkeypatch: pytes
     tasks = [p.name for p in (tmp_path / ".skipstone" / "tasks").rglob("*.sbf")]
     assert len(tasks) == 8 and not [name for name in tasks if "listing" in name]
     assert table.verify(deep=True) == []
-    with pytest.raises(ss.InvalidArgumentError, match="indexed already"):
+    with pytest.raises(ss.InvalidArgumentError, match="already indexed"):
         sks.create(None, tmp_path)
     for path in (tmp_path / "3.parquet", tmp_path / "gone.parquet"):
         other = tmp_path.parent / f"{path.stem}-index"

@@ -76,7 +76,7 @@ def test_a_time_ten_years_ahead_neither_stays_nor_freezes_clean_nor_breaks_as_of
     assert said[2] - said[1] > 9 * 365 * 24 * HOUR_S * 1_000_000 and max(said[3:]) < said[2]
     times = table.history()["time"].to_pylist()
     assert times == sorted(set(times)) and times[-1] < dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
-    with pytest.warns(UserWarning, match="dated instead: a clock was wrong"):
+    with pytest.warns(UserWarning, match="which count instead: a clock was wrong"):
         for version, time in enumerate(times, start=1):
             assert ss.open(table.location, as_of=time).version == version
     assert table.clean(retain_versions=2, min_age=NOW).num_rows > 0

@@ -119,7 +119,7 @@ def test_rule_05_data_that_are_not_there_any_more(table: ss.Table, how: str) -> 
         path.unlink()
     else:
         make_file(Path(table.location), "h.parquet", {"a": [1]})
-    with pytest.raises(ss.NotReadableError, match=r"h\.parquet cannot come back") as caught:
+    with pytest.raises(ss.NotReadableError, match=r"h\.parquet cannot be restored") as caught:
         table.restore(1)
     assert caught.value.paths == ["h.parquet"] and table.version == 2 and live_paths(table) == ["g.parquet"]
 

@@ -92,7 +92,7 @@ def test_a_sync_is_rolled_back_and_does_not_happen_again(table: ss.Table, tmp_pa
 def test_rule_05_data_that_were_overwritten_do_not_come_back(table: ss.Table, tmp_path: Path) -> None:
     removed = _remove(table, "f", "g")
     make_file(tmp_path, "f.parquet", {"a": [1], "b": ["other"]})
-    with pytest.raises(ss.NotReadableError, match=r"f\.parquet cannot come back: another file") as caught:
+    with pytest.raises(ss.NotReadableError, match=r"f\.parquet cannot be restored: another file") as caught:
         table.rollback()
     assert caught.value.paths == ["f.parquet"] and table.version == removed
 
@@ -168,7 +168,7 @@ def test_a_told_file_of_known_identity_must_be_there(tmp_path: Path, known: dict
     add_told(table, told_file("f", **known))
     with table.transaction() as tx:
         tx.remove(["f"])
-    with pytest.raises(ss.NotReadableError, match="f cannot come back: it is not there"):
+    with pytest.raises(ss.NotReadableError, match="f cannot be restored: it is missing"):
         table.rollback()
 
 

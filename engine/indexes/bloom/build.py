@@ -57,7 +57,7 @@ def hashed_file(reader: ColumnReader, row: dict[str, Any], fpp: float) -> BuiltF
             (kind,) = file.types
             name = None if kind is None else canon.hash_name(kind)
             if name is None:
-                raise SchemaError(f"{row['path']}: its column is of a type that filters do not take")
+                raise SchemaError(f"{row['path']}: its column is of a type that filters do not support")
             groups: Iterator[list[pa.Array]] = map(file.read, range(count))
             if count > 1 and file.paths[0] is not None:  # a thread reads the next one while this one is hashed
                 groups = stack.enter_context(closing(prefetched(file.read, range(count), 1, "skipstone-read")))

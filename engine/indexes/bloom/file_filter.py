@@ -117,7 +117,7 @@ class FileFilter:
             (numbers > count).any()
             or (columns >= np.array([s.stride // _BLOCK_BYTES for s in sections])[np.minimum(numbers, count)]).any()
         ):
-            raise CorruptionError("sections of a fine filter hold other row groups", path=path, check="fine filter")
+            raise CorruptionError("sections of a fine filter contain other row groups", path=path, check="fine filter")
         return cls(sections, row["hash"], tuple(zip(numbers.tolist(), columns.tolist(), strict=True)))
 
     def probe(self, storage: Storage, path: str, hashes: np.ndarray) -> np.ndarray:
