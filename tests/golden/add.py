@@ -1,6 +1,6 @@
 """Adds golden tables: `python tests/golden/add.py [NAME ...]`, for those that are not there yet.
 
-A golden table is never made again: a later version of Skipstone must read the bytes that this one wrote. Where the
+A golden table is never created again: every later version of Skipstone must read these bytes. If the
 format grows, add a function, and with it a table of a new name.
 """
 

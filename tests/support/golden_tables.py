@@ -1,8 +1,8 @@
 """The golden tables: packing one with its answers, restoring it, and asking it again.
 
 A table is one archive, `NAME.tar.gz`: its files and `times.json`, their modification times in nanoseconds, which are
-part of what an index knows of a file. `NAME.json` next to it has the answers. Iceberg's metadata contains absolute
-paths, so a table is restored in the folder in which it was made, one process at a time.
+part of what an index contains of a file. `NAME.json` next to it has the answers. Indexes and Iceberg's metadata contain
+absolute paths, so a table is restored in the folder in which it was created, by one process at a time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ import io
 import json
 import os
 import shutil
+import stat
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import skipstone as ss
 
@@ -28,6 +31,7 @@ FOLDER = Path(__file__).parents[1] / "golden"
 PLACE = Path("/tmp/skipstone-golden")  # where all of them were made
 SUMS = FOLDER / "SHA256SUMS"
 _TIMES = "times.json"
+_WAIT_S = 300.0  # at most, for the tests of another user
 
 
 def names() -> list[str]:
@@ -37,17 +41,46 @@ def names() -> list[str]:
 
 @contextlib.contextmanager
 def place(name: str) -> Iterator[Path]:
-    """The empty folder of a table, of this process alone; removed at the end."""
-    PLACE.mkdir(exist_ok=True)
+    """The empty folder of a table, of this process alone; removed at the end. Where `/tmp` is a link, as on macOS, the
+    real paths of tables are those that their indexes name."""
+    locked, real = _locked_place(), os.path.realpath
+
+    def recorded_path(path: Any, **options: Any) -> Any:
+        return real(path, **options).replace(real(PLACE), str(PLACE), 1)
+
     root = PLACE / name
-    with (PLACE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        shutil.rmtree(root, ignore_errors=True)
+    try:
+        shutil.rmtree(root, ignore_errors=True)  # of a process that was killed
         root.mkdir()
-        try:
+        with contextlib.nullcontext() if real(PLACE) == str(PLACE) else mock.patch("os.path.realpath", recorded_path):
             yield root
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
+    finally:
+        shutil.rmtree(PLACE)
+        os.close(locked)
+
+
+def _locked_place() -> int:
+    """Create PLACE for this user alone, and lock it. Return its descriptor.
+
+    Everyone may create it in `/tmp`, as a link, too: only a folder of this user counts, and that of another is waited
+    for. A process removes it while it has the lock, so the others then begin again."""
+    end_s = time.monotonic() + _WAIT_S
+    while time.monotonic() < end_s:
+        with contextlib.suppress(FileExistsError):
+            PLACE.mkdir(0o700)
+        try:
+            found = PLACE.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                folder = os.open(PLACE, os.O_RDONLY | os.O_NOFOLLOW)
+                fcntl.flock(folder, fcntl.LOCK_EX)
+                if PLACE.exists() and os.path.samestat(os.fstat(folder), PLACE.lstat()):
+                    return folder
+                os.close(folder)
+                continue
+        except FileNotFoundError:  # its process removed it
+            continue
+        time.sleep(0.1)
+    raise PermissionError(f"{PLACE} is not a folder of this user, and was not removed in {_WAIT_S:.0f} s")
 
 
 def pack(name: str, root: Path, location: str, queries: list[str]) -> None:
