@@ -159,9 +159,7 @@ def merge(
         given, names = _checked_names(source, on, _own_table(table).schema)
         updated = [name for name in given if name not in names] if when_matched == "update" else []
         if when_matched == "update" and not updated:
-            raise InvalidArgumentError(
-                "the source has no column other than those of on=, so there is nothing to update"
-            )
+            raise InvalidArgumentError("the source has only the columns of on=, so there is nothing to update")
         rows = run_action(spark, partial(collected, source), "source", report)
         rows = to_table_types(rows, given, table.schema)
         is_first = _is_first_of_key(rows, names, table.schema)

@@ -195,8 +195,7 @@ def refresh(frame: DataFrame) -> DataFrame:
     relation = single_relation(frame) if catalyst.is_classic(spark) else None
     if relation is None:
         raise InvalidArgumentError(
-            'refresh() accepts what scan(), or spark.read.format("skipstone").load(), returned; refresh that, '
-            "and apply "
+            'refresh() accepts what scan() or spark.read.format("skipstone").load() returned; refresh that, and apply '
             "filters and joins to the result"
         )
     request = relation.request()

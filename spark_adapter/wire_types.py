@@ -128,7 +128,7 @@ def wire_batches(rows: pa.Table, wire: pa.Schema, path: str) -> Iterator[pa.Reco
                 columns.append(_to_wire(column, field.type))
             except pa.ArrowException as error:
                 raise SchemaError(
-                    f"{path}: column {field.name!r} ({column.type}) contains values that {field.type} cannot: {error}"
+                    f"{path}: column {field.name!r} ({column.type}) does not fit {field.type}: {error}"
                 ) from error
         yield pa.RecordBatch.from_arrays(columns, schema=wire)
 

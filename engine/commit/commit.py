@@ -119,7 +119,7 @@ def commit(
                 leftovers.remove()
                 _move(handle, edit)
                 return edit
-            if edit.removed.num_rows and edit.remember_removed and handle.log is None:
+            if edit.leaves_files or edit.states or (edit.removed.num_rows and edit.remember_removed):
                 edit = _marked(handle, newest, edit)
             before = len(leftovers)
             writing = RunWriter(batch.storage, readers, leftovers, transaction, str(attempt))
@@ -138,7 +138,7 @@ def commit(
 
 def _marked(handle: Handle, newest: Instant, edit: Edit) -> Edit:
     """Make the directory recognizable before data files in it are no longer live."""
-    if newest.source.get("marked"):
+    if newest.source.get("marked") or handle.log is not None:
         return edit
     try:
         write_marker(handle.storage, newest.table_id, handle.index_storage.uri)

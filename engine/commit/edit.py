@@ -34,6 +34,7 @@ class Edit:
     removed            live files to remove (`bind.REMOVED`)
     remember_removed   the removed files may be on storage still, and must not appear again
     entries            other entries of the manifest
+    leaves_files       some of these are of live files that are removed, and stay on storage
     states             commit -> its state, as `Instant.commit_states`
     quarantined        files that cannot be read, or do not fit; None: those of `after`
     fenced             transactions that are given up
@@ -48,6 +49,7 @@ class Edit:
     removed: pa.Table = field(default_factory=REMOVED.empty_table)
     remember_removed: bool = True
     entries: Sequence[EntryBatch] = ()
+    leaves_files: bool = False
     states: Mapping[str, str] = field(default_factory=dict)
     quarantined: tuple[dict, ...] | None = None
     fenced: tuple[str, ...] = ()

@@ -129,6 +129,7 @@ def _publish(
             removed=removal(removed),
             remember_removed=False,
             entries=[*_removals(newest, wanted, returning, leaving), *_identities(newest, wanted)],
+            leaves_files=leaving.num_rows > 0,
             summary={**counts, **summary},
         )
 

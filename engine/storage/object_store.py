@@ -198,9 +198,7 @@ class ObjectStorage:
                     raise
                 raise self._uncertain(key) from None
         if is_certain:
-            raise StorageError(
-                f"{self._shown(key)}: the store accepted neither this put nor another one; try again later"
-            )
+            raise StorageError(f"{self._shown(key)}: the store accepted neither this put nor another; try again later")
         raise self._uncertain(key)
 
     def delete(self, path: str) -> None:

@@ -86,8 +86,7 @@ def place_of(uri: str) -> Place | None:
     of_store = kind is not None and (":" in host or (kind != "az" and bool(is_user)))
     if of_store or ":" in user or _has_signature(f"{host}/{key}"):
         raise InvalidArgumentError(
-            f"a {match[1]}:// location must not contain credentials: pass them in storage_options=, or in the "
-            "environment"
+            f"{match[1]}:// locations contain no credentials: pass them in storage_options=, or in the environment"
         )
     if kind is None:
         return None

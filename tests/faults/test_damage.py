@@ -40,7 +40,7 @@ def test_files_that_are_gone_or_overwritten_are_never_read_as_what_they_were(tmp
         table.scan("a = 13 AND s = 'z'").count()
     assert table.scan("a < 9").to_table().num_rows == 6
     (lake / "f0.parquet").unlink()
-    with pytest.raises(ss.NotReadableError, match="gone"):
+    with pytest.raises(ss.NotReadableError, match="missing"):
         table.scan("a < 9").to_table()
     with pytest.raises(ss.NotReadableError):
         list(table.scan("a < 9").to_batches())

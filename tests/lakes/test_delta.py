@@ -416,7 +416,7 @@ def test_a_file_that_cannot_be_read_is_live_all_the_same(lake):
     table = ss.create(lake, source="delta")
     assert path in table.scan("a = 12345").files().column("path").to_pylist()
     assert ("quarantined", path) in [(f.kind, f.path) for f in table.verify()]
-    with pytest.raises(ss.NotReadableError, match="gone"):
+    with pytest.raises(ss.NotReadableError, match="missing"):
         table.scan().to_table()
     assert table.sync() == 1
     (lake / path).write_bytes(data)

@@ -87,7 +87,7 @@ def test_rule_38_an_executor_that_meets_another_file_than_was_planned_raises(tmp
     with pytest.raises(ss.NotReadableError, match=r"f\.parquet"):
         list(read_matches(task, groups, context, data))
     path.unlink()
-    with pytest.raises(ss.NotReadableError, match="gone"):
+    with pytest.raises(ss.NotReadableError, match="missing"):
         list(read_matches(task, groups, context, data))
 
 

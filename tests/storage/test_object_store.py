@@ -128,7 +128,7 @@ def test_sync_sees_an_object_overwritten_with_another_of_the_same_size(
     assert [f.kind for f in table.verify()] == ["overwritten"]
     assert table.sync() == 2 and numbers_of(table.scan()) == list(range(150, 200))
     store.delete("f.parquet")
-    with pytest.raises(ss.NotReadableError, match="gone"):
+    with pytest.raises(ss.NotReadableError, match="missing"):
         table.scan().to_table()
     assert table.sync() == 3 and table.scan().count() == 0
 

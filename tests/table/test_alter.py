@@ -361,7 +361,7 @@ def test_a_transaction_speaks_the_names_of_the_version_that_it_began_with(tmp_pa
 def test_two_alterations_at_once_are_a_conflict(tmp_path: Path) -> None:
     table, other = _lake(tmp_path), ss.open(tmp_path)
     other.alter(rename={"a": "b"})
-    with pytest.raises(ss.CommitConflictError, match="altered the schema meanwhile"):
+    with pytest.raises(ss.CommitConflictError, match="altered the schema concurrently"):
         table.alter(drop="a")
     assert table.refresh().schema.names == ["b", "s"]
     commit_rows(other, {"b": [1]})

@@ -29,7 +29,8 @@ def lake(root: Path, *, erased: str = ERASED) -> ss.Table:
         names[7] = erased if number == 3 else names[7]
         folder = root / f"p={number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
-        columns = {"name": names, "n": list(range(ROWS)), "tail": [f"tail of {name}" for name in names]}
+        tails, tags = [f"tail of {name}" for name in names], [[name, "tag"] for name in names]
+        columns = {"name": names, "n": list(range(ROWS)), "tail": tails, "tags": tags}
         pq.write_table(pa.table(columns), folder / f"f{number}.parquet", row_group_size=10)
     table = ss.create(root)
     with table.transaction() as tx:
@@ -38,16 +39,20 @@ def lake(root: Path, *, erased: str = ERASED) -> ss.Table:
 
 
 def rows(names: list[str], tail: str = "t") -> pa.Table:
-    columns = {"name": names, "n": list(range(len(names))), "tail": ["t"] * (len(names) - 1) + [tail]}
+    tails = ["t"] * (len(names) - 1) + [tail]
+    columns = {"name": names, "n": list(range(len(names))), "tail": tails, "tags": [[name] for name in names]}
     return pa.table({**columns, "p": pa.array([row % 2 for row in range(len(names))], pa.int32())})
 
 
 def every_index(table: ss.Table) -> None:
     """An index of each kind and form, of the column with the erased value and of those next to it."""
     table.create_index("name", "secondary", shard_bytes=2_000)
-    table.create_index(["n", "name"], "secondary")
+    table.create_index(["n", "name"], "secondary", include="tail")
+    table.create_index("tags", "secondary")
+    table.create_index("tags", "bloom")
     table.create_index("tail", "secondary", maintain="refresh")
-    table.create_index("lower(name)", "secondary")
+    table.create_index("lower(name)", "secondary", maintain="refresh")
+    table.create_index("lower(tail)", "stats")
     table.create_index("name", "ngram")
     table.create_index(["name", "tail"], "bloom")
     table.drop_index("tail", "stats")
@@ -63,6 +68,9 @@ def check_answers(table: ss.Table, expected: pa.Table) -> None:
         assert table.scan(f"name = '{name}'").count() == names.count(name)
         assert table.scan(f"name = '{name}'").to_table().num_rows == names.count(name)
     assert table.scan().max("name") == max(names)
+    for tag in (ERASED, MIDDLE, "user-004-000007"):
+        assert table.scan(f"list_contains(tags, '{tag}')").count() == names.count(tag)
+        assert table.scan(f"lower(tail) = 'tail of {tag}'").to_table().num_rows == names.count(tag)
     assert table.scan("n > 30").count() == pc.sum(pc.greater(expected.column("n"), 30)).as_py()
     assert table.verify(deep=True) == []
 

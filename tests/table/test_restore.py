@@ -220,7 +220,7 @@ def test_arguments(table: ss.Table) -> None:
         with pytest.raises(ss.InvalidArgumentError, match="version"):
             table.restore(odd)  # type: ignore[arg-type]
     _act(table, rows=(1,))
-    with pytest.raises(ss.InvalidArgumentError, match="for reading"):
+    with pytest.raises(ss.InvalidArgumentError, match="read-only"):
         ss.open(table.location, version=1).restore(1)
 
 
