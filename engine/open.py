@@ -151,9 +151,7 @@ def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str]
     table.handle.is_pinned = True
     files = table.handle.instant.totals["files"]
     reason = why.bare_message if isinstance(why, SkipstoneError) else why
-    message = (
-        f"{table.location}: no index could be read ({reason}), so {files:,} files were listed and their footers read"
-    )
+    message = f"{table.location}: no index could be read ({reason}), so the footers of {files:,} files were read"
     hint = "{create} creates an index"
     warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
     return table

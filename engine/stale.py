@@ -48,7 +48,7 @@ class Changes:
         counts = {"added": self.added, "removed": self.removed, "changed": self.changed}
         parts = [f"{len(paths):,} {name}" for name, paths in counts.items() if paths]
         shown = ", ".join(self.paths[:_SHOWN_MAX]) + (", ..." if len(self.paths) > _SHOWN_MAX else "")
-        return f"files {', '.join(parts)}: {shown}" if parts else "no files changed"
+        return f"{', '.join(parts)}: {shown}" if parts else "no files changed"
 
 
 def check_answers(handle: Handle) -> None:

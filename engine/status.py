@@ -19,13 +19,13 @@ _SHOWN_MAX = 10
 
 @dataclass(frozen=True)
 class Status:
-    """What `Table.status` returns.
+    """The result of `Table.status`.
 
     version                    the version of the handle
     last_sync                  when the newest `create` or `sync` was committed; None if no version of them is left
     added, removed, changed    paths of files, sorted: how the directory, or the log, differs from the version
     quarantined                path -> reason
-    uncovered                  index -> how many live files it does not cover, of the indexes that lack some
+    uncovered                  index -> how many live files it does not cover, if there are any
     """
 
     version: int
@@ -47,7 +47,7 @@ class Status:
         for name in ("added", "removed", "changed"):
             lines += _listed(f"{name} since", list(getattr(self, name)))
         lines += _listed("quarantined", [f"{path}: {reason}" for path, reason in self.quarantined.items()])
-        lines += [f"{index} lacks {count:,} files" for index, count in self.uncovered.items()]
+        lines += [f"{index} lacks {count:,} file{'s'[: count != 1]}" for index, count in self.uncovered.items()]
         return "\n".join(lines + (["no files changed since"] if self.is_current else []))
 
     __repr__ = __str__

@@ -303,7 +303,7 @@ class SyncResult(int):
     def __repr__(self) -> str:
         counts = {"added": len(self.added), "removed": len(self.removed), "quarantined": len(self.quarantined)}
         parts = [f"{count:,} {name}" for name, count in counts.items() if count]
-        text = f"version {self.version}: files {', '.join(parts)}" if parts else f"version {self.version}: nothing new"
+        text = f"version {self.version}: {', '.join(parts) or 'nothing new'}"
         if self.new_columns:
             text += f"; new columns {', '.join(self.new_columns)}"
         if self.widened:

@@ -208,7 +208,9 @@ def test_without_an_index_on_request(say, tmp_path: Path) -> None:
     status, out, err = say("scan", str(tmp_path), "--where", "k = 2", "--count")
     assert (status, out) == (1, "") and "create one with `skipstone create`, or pass its folder as --index-path" in err
     status, out, err = say("scan", str(tmp_path), "--where", "k = 2", "--count", "--fallback", "list")
-    assert (status, out) == (0, "1\n") and "1 files were listed" in err and "`skipstone create` creates an index" in err
+    assert (status, out) == (0, "1\n") and all(
+        part in err for part in ("the footers of 1 files were read", "`skipstone create` creates an index")
+    )
     status, out, err = say("ls", str(tmp_path), "--files", "--fallback", "list", "--json")
     assert status == 0 and [row["path"] for row in json.loads(out)] == ["a.parquet"]
     assert not (tmp_path / ".skipstone").exists()

@@ -30,7 +30,7 @@ def test_versions_are_numbers_that_show_what_was_done(table: ss.Table, tmp_path:
     (tmp_path / "0.parquet").unlink()
     (tmp_path / "4.parquet").write_bytes(b"PAR1")
     result = table.sync()
-    assert str(result) == "version 2: files 1 added, 1 removed, 1 quarantined; new columns new"
+    assert str(result) == "version 2: 1 added, 1 removed, 1 quarantined; new columns new"
     assert (result + 1, f"{result:03d}", json.dumps([result])) == (3, "002", "[2]")
     made = table.create_index([ODD, "n"], kind="secondary")
     assert made == table.version == 3 and repr(made).startswith(f"version 3: secondary({ODD}, n), ")
