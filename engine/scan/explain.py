@@ -44,7 +44,7 @@ _REASONS_SHOWN = 6
 _QUARANTINED_SHOWN = 3
 _ROW_GROUPS_SHOWN = 8
 
-HEADINGS = ("step", "in", "out", "index", "uncovered", "requests", "read", "ms")
+HEADINGS = ("step", "in", "out", "index", "not indexed", "requests", "read", "ms")
 
 
 def of_plan(plan: PlannedScan) -> str:

@@ -93,7 +93,7 @@ def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None
         "paths": [str(path) for path in lake.rglob("*.parquet")],
         "checkpoint": str(tmp_path / "checkpoint"),
         "updates": rows.limit(3).dropDuplicates(["flight", "day"]),
-        "gone": rows.select("flight").limit(1),
+        "cancelled": rows.select("flight").limit(1),
         "stream": spark.readStream.schema(rows.schema).parquet(str(stream)),
     }
     try:
