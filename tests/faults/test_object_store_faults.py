@@ -229,7 +229,7 @@ def test_what_cannot_be_known_is_said() -> None:
             twin.fault_at(kind, 1, lasting=True)
             with pytest.raises(UncertainPutError, match="is not known yet"):
                 store.put_if_absent("v1", b"mine")
-    for kind, error in (("denied", "access denied"), ("conflict", "neither this put nor another's")):
+    for kind, error in (("denied", "access denied"), ("conflict", "neither this put nor another")):
         twin = Twin()
         with twin_stores(twin=twin):
             store = open_storage(ROOT)

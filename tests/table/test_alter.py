@@ -293,7 +293,7 @@ def test_nothing_to_change_makes_no_version(tmp_path: Path) -> None:
         ({"add": {"a": pa.int64()}}, "there is a column 'a'"),
         ({"add": {"b": pa.int64()}, "rename": {"a": "b"}}, "there is a column 'b'"),
         ({"add": [pa.field("b", pa.int64()), pa.field("b", pa.int64())]}, "twice"),
-        ({"add": pa.field("b", pa.int64(), nullable=False)}, "must take nulls"),
+        ({"add": pa.field("b", pa.int64(), nullable=False)}, "must allow nulls"),
         ({"add": {"b": pa.field("c", pa.int64())}}, "'b' and, in its field, 'c'"),
         ({"add": {"b": pa.scalar([1], pa.list_(pa.int64()))}}, "one plain value"),
         ({"add": {"n.x": pa.int64()}}, "two columns could be meant by 'n.x'"),
