@@ -90,7 +90,7 @@ def check_stale(handle: Handle) -> None:
     if handle.on_stale == "sync":
         sync_stale(handle)
         return
-    message = f"{handle.location} changed since the last sync ({changes}), so answers are of version {handle.version}"
+    message = f"{handle.location} changed since the last sync ({changes}), so queries use version {handle.version}"
     hint = "{sync} updates the table"
     if handle.on_stale == "raise":
         raise NotReadableError(message, paths=changes.paths, hint=hint)

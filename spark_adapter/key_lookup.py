@@ -23,7 +23,7 @@ from ..base.arrays import to_numpy
 from ..engine.indexes.row_index import best_index, covered_by, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
-from ..engine.predicates import And, Constant, Node, col, columns_of, parse
+from ..engine.predicates import And, Constant, Node, col, columns_read, parse
 from ..engine.progress import Progress, progress_function
 from ..engine.rows_by_key.verbs import key_names
 from ..engine.scan.keys import key_set
@@ -127,7 +127,7 @@ def lookup(
             return joined(columns)
         plan = table.scan(condition, columns)
         plan.planning.check_evaluable()
-        used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
+        used = [top_level(table.schema, name) for name in columns_read(plan.bound)]
         rows = joined(list(dict.fromkeys([*plan.columns, *used])), condition)
         return rows.where(to_column(plan.bound)).select(*map(quoted, plan.columns))
 

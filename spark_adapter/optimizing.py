@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.caching import cached_property
 from ..engine.lakes.difference import is_own_file
 from ..engine.open import open_table
-from ..engine.predicates import And, Constant, Node, bind, columns_of
+from ..engine.predicates import And, Constant, Node, bind, columns_read
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneError
 from . import catalyst
 from .catalyst import FilteredRelation, ListedFiles
@@ -177,7 +177,7 @@ class _Rewriting:
         with table:
             nodes = self._nodes(relation, table)
             # Spark may show times of long ago as others than are stored, and indexed.
-            node = _all_of([each for each in nodes if not may_be_old(table, columns_of(bind(each, table.schema)))])
+            node = _all_of([each for each in nodes if not may_be_old(table, columns_read(bind(each, table.schema)))])
             if node is None or not set(relation.used) <= set(table.schema.names):
                 return None
             listed = ListedFiles.of(relation.node)

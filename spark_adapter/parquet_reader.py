@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from ..engine import hive
 from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Constant, columns_of, parse
+from ..engine.predicates import Constant, columns_read, parse
 from ..engine.predicates.coerce import is_list, plain_type
 from ..engine.scan.file_reader import check_identity
 from ..engine.scan.fragments import name_lookup_problem
@@ -132,7 +132,7 @@ def read_files(
 
     Raises NotReadableError and SchemaError for files that Spark would not read as the table has them, or that changed.
     """
-    used = [*tested, *(top_level(table.schema, name) for name in columns_of(plan.bound))]
+    used = [*tested, *(top_level(table.schema, name) for name in columns_read(plan.bound))]
     files = _Files(table, plan, root or _root(table.location, table.location), used)
     # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
     frame = hide_from_pushdown(files.frame(spark, request), table.schema, files.schemas())

@@ -270,7 +270,8 @@ class _Workload:
         """The columns in which queries look for a part of a text, and whether one ignores case."""
         ignore_case: dict[str, bool] = {}
         for _, plan, _ in self.queries:
-            for part in [*terms_of(plan.bound), *residuals(plan.bound)]:
+            parts: list[Term | Residual] = [*terms_of(plan.bound), *residuals(plan.bound)]
+            for part in parts:
                 for name in columns_read(part) if isinstance(part, Residual) or part.op == "like" else ():
                     required = required_of(part, name)
                     if required is not None and grams_required(required, True) != NOTHING:

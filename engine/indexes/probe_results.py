@@ -40,9 +40,7 @@ from ..predicates import (
     Node,
     Or,
     Term,
-    TwoColumnTerm,
     by_first_child,
-    columns_of,
     evaluate,
     parts_within,
     term_outcomes,
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-AnyTerm = Term | TwoColumnTerm
 # What is known of a column: (evidence, bool [units] for which it holds), one for each type in which it was indexed.
 # Evidence in one type says nothing at all of units of another: not even that their values lie within the type.
 ColumnEvidence = list[tuple[Evidence, np.ndarray]]
@@ -90,11 +87,11 @@ class Outcomes:
     of_part    of conjunctions and negations, where more is known of them than follows from their terms
     """
 
-    of_term: dict[AnyTerm, np.ndarray]
+    of_term: dict[Term, np.ndarray]
     of_part: dict[Node, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def unknown(cls, terms: Iterable[AnyTerm], count: int) -> Outcomes:
+    def unknown(cls, terms: Iterable[Term], count: int) -> Outcomes:
         """Everything is possible in `count` units."""
         return cls({term: np.full(count, ANY, dtype=np.uint8) for term in terms})
 
@@ -126,25 +123,12 @@ class Outcomes:
         )
 
 
-def term_sets(term: AnyTerm, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
+def term_sets(term: Term, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
     """uint8 [count]: the possible outcomes of a term in each unit, from the evidence about its columns."""
     sets = np.full(count, ANY, dtype=np.uint8)
-    for choice, covered in _choices(columns_of(term), evidence):
-        sets &= np.where(covered, term_outcomes(term, choice, count), np.uint8(ANY))
+    for one, covered in evidence[term.column]:
+        sets &= np.where(covered, term_outcomes(term, {term.column: one}, count), np.uint8(ANY))
     return sets
-
-
-def _choices(
-    columns: list[str], evidence: Mapping[str, ColumnEvidence]
-) -> list[tuple[dict[str, Evidence], np.ndarray]]:
-    """(evidence by column, the units for which it holds): one a type; two columns are compared where each has one
-    type."""
-    if len(columns) == 1:
-        return [({columns[0]: one}, covered) for one, covered in evidence[columns[0]]]
-    if all(len(evidence[c]) == 1 for c in columns):
-        covered = np.logical_and.reduce([evidence[c][0][1] for c in columns])
-        return [({c: evidence[c][0][0] for c in columns}, covered)]
-    return []
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

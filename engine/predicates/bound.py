@@ -109,7 +109,7 @@ class Term(Node):
 
 @dataclass(frozen=True)
 class TwoColumnTerm(Node):
-    """One column against another; `type` is the type in which their values are compared."""
+    """One column against another, which prunes nothing; `type` is the type in which their values are compared."""
 
     op: str
     left: ColumnRef
@@ -177,9 +177,9 @@ def _nodes(node: Node) -> Iterator[Node]:
             waiting.append(node.child)
 
 
-def terms_of(node: Node) -> list[Term | TwoColumnTerm]:
-    """The distinct terms of a bound predicate, in order."""
-    return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Term | TwoColumnTerm)))
+def terms_of(node: Node) -> list[Term]:
+    """The distinct terms of a bound predicate that compare a column with literals, in order."""
+    return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Term)))
 
 
 def unknowns(node: Node) -> list[Unknown]:
@@ -220,19 +220,23 @@ def _of_indexed(node: Node, names: Mapping[tuple[str, ...], str]) -> Node | None
 
 def columns_read(node: Node) -> list[str]:
     """The names of the columns that testing a bound predicate on rows reads, in order."""
-    return list(dict.fromkeys([*columns_of(node), *(name for part in residuals(node) for name in part.columns)]))
+    names = columns_of(node)
+    for part in _nodes(node):
+        if isinstance(part, Residual):
+            names += part.columns
+        elif isinstance(part, TwoColumnTerm):
+            names += (part.left.name, part.right.name)
+    return list(dict.fromkeys(names))
 
 
 def columns_of(node: Node) -> list[str]:
-    """The distinct names of the columns that a predicate, bound or not, compares, in order; not those of unknown parts
-    and residuals, which no index can help with."""
+    """The distinct names of the columns that a predicate, bound or not, compares, in order; not those of unknown parts,
+    residuals and bound comparisons of two columns, which no index can help with."""
     names: dict[str, None] = {}
     for part in _nodes(node):
         if isinstance(part, Term):
             names[part.ref.name] = None
-        elif isinstance(part, TwoColumnTerm):
-            names.update({part.left.name: None, part.right.name: None})
-        else:
+        elif not isinstance(part, TwoColumnTerm):
             names.update((column.name, None) for column in _operands(part))
     return list(names)
 

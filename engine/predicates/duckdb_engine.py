@@ -10,8 +10,10 @@ import ctypes
 import functools
 import json
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -24,10 +26,7 @@ from .coerce import is_list
 from .literals import literal_value, quoted
 
 ROWS = "__rows"
-# Cursors inherit only what is set globally. `temp_directory` is first: DuckDB's default is a folder in the working
-# directory, which may no longer exist.
 _SETTINGS = {
-    "temp_directory": "",
     "TimeZone": "UTC",
     "Calendar": "gregorian",
     "threads": "1",  # the rows come out in the order in which they went in, and a scan has threads of its own
@@ -44,64 +43,105 @@ _TRUTH_TYPES = (
     *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),
 )
 _CONSTANTS_PER_QUERY = 500
-_connections: dict[int, Any] = {}  # by process: a child must not use its parent's
-_open_cursors: list[Any] = []
 
 
-# -- the connection ---------------------------------------------------------------------------------------------------
+# -- connections -------------------------------------------------------------------------------------------------------
 
 
-def _cursor(duckdb: Any) -> Any:
-    connection = _connections.get(os.getpid())
-    if connection is None:
-        connection = _connections.setdefault(os.getpid(), _new_connection(duckdb))  # another thread may be first
-    return connection.cursor()
+class PrivateDatabase:
+    """A database in memory, which this process opens at its first use, and its cursors.
+
+    A connection does not survive a fork: a child that uses its parent's hangs, and one that closes or collects it dies,
+    even at exit. So each process opens its own, and a child keeps what the parent opened, unused, until it ends.
+
+    settings    set for all cursors; a name in brackets is one that older versions do not have
+    has_bars    False: its cursors show no progress bar, which no setting for all cursors turns off
+    spills      it may write to a temporary folder. DuckDB's default is one in the working directory
+    """
+
+    _all: ClassVar[list[PrivateDatabase]] = []
+
+    def __init__(self, settings: Mapping[str, str], *, has_bars: bool = True, spills: bool = False):
+        self._settings, self._has_bars, self._spills = settings, has_bars, spills
+        self._opened: list[Any] = []  # the connection, its cursors and its folder
+        self._free: list[Any] = []
+        self._lock = threading.Lock()
+        PrivateDatabase._all.append(self)
+
+    @contextlib.contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """A cursor, which one thread uses."""
+        process = os.getpid()
+        with no_fork():
+            try:
+                opened = self._free.pop()
+            except IndexError:
+                opened = self.connection().cursor()
+                self._opened.append(opened)
+                if not self._has_bars:
+                    opened.execute("SET enable_progress_bar = false").fetchall()
+            try:
+                yield opened
+            except BaseException as error:
+                if process == os.getpid():
+                    self._opened.remove(opened)
+                    opened.close()
+                if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB catches the signal
+                    raise KeyboardInterrupt from error
+                raise
+            if process == os.getpid():
+                self._free.append(opened)
+
+    def connection(self) -> Any:
+        """The connection. Threads use cursors of it."""
+        with self._lock:
+            if not self._opened:
+                self._opened += self._connected()
+            return self._opened[0]
+
+    def _connected(self) -> list[Any]:
+        import duckdb
+
+        folders = [tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)] if self._spills else []
+        folder = folders[0].name if folders else ""
+        connection = duckdb.connect(":memory:", config={"temp_directory": folder})
+        for name, value in self._settings.items():
+            with contextlib.suppress(*([duckdb.CatalogException] if name[0] == "[" else [])):
+                connection.execute(f"SET GLOBAL {name.strip('[]')} = '{value}'")
+        opened = connection.cursor()
+        for name, wanted in self._settings.items():
+            if name != "memory_limit" and name[0] != "[":  # which DuckDB shows in another unit, or does not have
+                ((value,),) = opened.execute(f"SELECT current_setting('{name}')").fetchall()
+                if str(value).lower() != wanted.lower():
+                    raise PredicateError(f"DuckDB uses {name} = {value!r}, but Skipstone needs {wanted!r}")
+        return [connection, *folders]
+
+    @classmethod
+    def keep_parents(cls) -> None:
+        """In a child: never use or collect what the parent opened."""
+        for database in cls._all:
+            for kept in database._opened:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+            database._opened, database._free, database._lock = [], [], threading.Lock()
 
 
-def _new_connection(duckdb: Any) -> Any:
-    """A private connection. Its settings are read back on a cursor, and locked, so they apply to all later cursors."""
-    connection = duckdb.connect(":memory:")
-    try:
-        for name, value in _SETTINGS.items():
-            connection.execute(f"SET GLOBAL {name} = '{value}'")
-        columns = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
-        values = connection.cursor().execute(f"SELECT {columns}").fetchone()
-    except duckdb.Error as error:
-        raise PredicateError(f"DuckDB cannot be set up: {message_of(error)}") from error
-    for (name, wanted), value in zip(_SETTINGS.items(), values, strict=True):
-        if str(value).lower() != wanted.lower() and name != "memory_limit":  # which DuckDB shows in another unit
-            raise PredicateError(f"DuckDB uses {name} = {value!r}, but predicates need {wanted!r}")
-    return connection
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=PrivateDatabase.keep_parents)
+
+
+_database = PrivateDatabase(_SETTINGS)
 
 
 @contextlib.contextmanager
 def cursor_of(text: str) -> Iterator[Any]:
-    """A cursor of the private connection. What DuckDB raises is a PredicateError about the text."""
+    """A cursor of the private database. What DuckDB raises is a PredicateError about the text."""
     import duckdb
 
-    with no_fork():
-        cursor = _cursor(duckdb)
-        _open_cursors.append(cursor)
-        try:
+    try:
+        with _database.cursor() as cursor:
             yield cursor
-        except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
-            raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
-        finally:
-            if cursor in _open_cursors:  # not in a child that was forked meanwhile
-                _open_cursors.remove(cursor)
-                cursor.close()
-
-
-def _keep_parents() -> None:
-    """In a child: never collect what the parent opened, or the child dies, even at its exit."""
-    for kept in [*_connections.values(), *_open_cursors]:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-    _connections.clear()
-    _open_cursors.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_parents)
+    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
+        raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
 
 
 def version() -> str:
@@ -132,7 +172,7 @@ def plan(
     fields = ", ".join(f"NULL::{duckdb_type(schema.field(name), text)} AS {quoted(name)}" for name in columns)
     query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
     with cursor_of(text) as cursor:
-        (serialized,) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
+        ((serialized,),) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchall()
     try:
         planned = json.loads(serialized)
     except ValueError:  # a constant of NaN, which JSON does not have
@@ -219,6 +259,7 @@ def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:
         cursor.register(ROWS, _readable(rows))
         # a comment at the end of the text ends with its line
         result = cursor.sql(f"SELECT CAST((\n{text}\n) AS {cast_to}) FROM {ROWS}").to_arrow_table()
+        cursor.unregister(ROWS)
     if result.num_rows != rows.num_rows:
         raise PredicateError(f"DuckDB gave {result.num_rows} values for {rows.num_rows} rows", text=text)
     return result.column(0)

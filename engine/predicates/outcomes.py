@@ -86,7 +86,7 @@ def not_outcomes(child: np.ndarray) -> np.ndarray:
 
 def evaluate(
     node: Node,
-    term_outcomes: Callable[[Term | TwoColumnTerm], np.ndarray],
+    term_outcomes: Callable[[Term], np.ndarray],
     count: int,
     inner: Mapping[Node, np.ndarray] | None = None,
 ) -> np.ndarray:
@@ -120,11 +120,11 @@ def parts_within(node: And, conjunctions: Mapping[Node, Sequence[And]]) -> Itera
 
 def _evaluate(
     node: Node,
-    term_outcomes: Callable[[Term | TwoColumnTerm], np.ndarray],
+    term_outcomes: Callable[[Term], np.ndarray],
     inner: Mapping[Node, np.ndarray],
     conjunctions: Mapping[Node, Sequence[And]],
 ) -> np.ndarray:
-    if isinstance(node, Term | TwoColumnTerm):
+    if isinstance(node, Term):
         return term_outcomes(node)
     if isinstance(node, And | Or):
         combined, neutral = (and_outcomes, TRUE) if isinstance(node, And) else (or_outcomes, FALSE)
@@ -140,7 +140,7 @@ def _evaluate(
         return result & inner[node] if node in inner else result
     if isinstance(node, Constant):
         return np.array([_BIT[node.value]], dtype=np.uint8)
-    if isinstance(node, Unknown | Residual):
+    if isinstance(node, Unknown | Residual | TwoColumnTerm):
         return inner[node] if node in inner else np.array([ANY], dtype=np.uint8)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
 
@@ -159,18 +159,18 @@ _EQUALITIES = ("=", "<=>", "in", "!=", "not in")
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
-def term_outcomes(term: Term | TwoColumnTerm, evidence: Mapping[str, Evidence], count: int | None = None) -> np.ndarray:
+def term_outcomes(term: Term, evidence: Mapping[str, Evidence], count: int | None = None) -> np.ndarray:
     """uint8 [n]: the possible outcomes of a bound term in each unit, from the evidence by column name.
 
-    The outcome is unknown for a column without evidence, and for a comparison of two columns. `count` is then the
-    number of units; if it is None and no column has evidence, the result has one element, which broadcasts.
+    The outcome is unknown for a column without evidence. `count` is then the number of units; if it is None and no
+    column has evidence, the result has one element, which broadcasts.
     """
     if count is None:
         count = len(next(iter(evidence.values()))) if evidence else 1
-    of_column = evidence.get(term.column) if isinstance(term, Term) else None
+    of_column = evidence.get(term.column)
     if of_column is None:
         return np.full(count, ANY, dtype=np.uint8)
-    return _literal_outcomes(term, of_column)  # type: ignore[arg-type]
+    return _literal_outcomes(term, of_column)
 
 
 def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
@@ -183,7 +183,7 @@ def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
         # the same comparison in the older type: its values are the ones now read, only fewer were possible
         ref = ColumnRef(term.ref.name, term.ref.path, dtype)
         older: Node = compare_values(ref, term.op, [literal_value(value) for value in term.values])
-        return evaluate(older, lambda part: _literal_outcomes(part, evidence), len(evidence))  # type: ignore[arg-type]
+        return evaluate(older, lambda part: _literal_outcomes(part, evidence), len(evidence))
     interval = interval_of(evidence)
     if term.op in ("starts_with", "like"):
         true, false = _prefix_outcomes(term, interval)

@@ -155,28 +155,19 @@ def _order_form(array: pa.Array) -> pa.Array:
 
 def _two_columns(term: TwoColumnTerm, batch: pa.RecordBatch) -> pa.BooleanArray:
     sides = [_in_type(ref, term.type, batch) for ref in (term.left, term.right)]
-    is_valid = pc.and_(*(side.is_valid() for side in sides))
-    if ns_per_count(term.type) is None:
-        left, right = map(_order_form, sides)
-    else:
-        order = _order_of_times(*sides)
-        left, right = from_numpy(order, to_numpy(is_valid)), from_numpy(np.zeros_like(order))
+    left, right = map(_order_form if ns_per_count(term.type) is None else _nanoseconds, sides)
     if term.op != "<=>":
         return _COMPARISONS[term.op](left, right)
     both_null = pc.and_(*(side.is_null() for side in sides))
     return pc.or_(null_as_false(pc.equal(left, right)), both_null)
 
 
-def _order_of_times(left: pa.Array, right: pa.Array) -> np.ndarray:
-    """int8 [n]: the sign of left - right, of counts of time in any two units; anything where one is null. The finer
-    count is divided, because a coarse one may be out of the range of the finer unit."""
-    counts = [canon.order_codes(array) for array in (left, right)]
-    units_ns = [unit[1] for array in (left, right) if (unit := ns_per_count(array.type)) is not None]
-    coarse = int(units_ns[1] > units_ns[0])
-    whole, rest = np.divmod(counts[1 - coarse], units_ns[coarse] // units_ns[1 - coarse])
-    order = (counts[coarse] > whole).astype(np.int8) - (counts[coarse] < whole).astype(np.int8)
-    order = np.where(order == 0, -(rest > 0).astype(np.int8), order)
-    return -order if coarse else order
+def _nanoseconds(array: pa.Array) -> pa.Array:
+    """Counts of time as exact decimals, because a coarse one may be out of the range of a finer unit."""
+    unit = ns_per_count(array.type)
+    assert unit is not None
+    counts = from_numpy(canon.order_codes(array), valid_mask(array)).cast(pa.decimal128(19))
+    return pc.multiply(counts, pa.scalar(unit[1], pa.decimal128(15)))
 
 
 def _in_type(ref: ColumnRef, dtype: pa.DataType, batch: pa.RecordBatch) -> pa.Array:
@@ -237,7 +228,8 @@ def _residual_outcomes(part: Residual, batch: pa.RecordBatch, rows: pa.Array | N
     part that Spark tests, because it tests the rows that it receives."""
     if part.engine == "spark":
         return from_numpy(np.ones(batch.num_rows, dtype=bool))
-    table = pa.table(batch) if isinstance(batch, pa.RecordBatch) else batch  # of rows without columns
+    # A batch of rows without columns is a table.
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     missing = [name for name in part.columns if table.schema.get_field_index(name) < 0]
     if missing:
         raise SchemaError(f"the rows have no column {missing[0]!r} (or more than one)")

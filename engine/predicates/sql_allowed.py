@@ -100,7 +100,7 @@ def _statements(query: str, text: str, head: int) -> list[dict[str, Any]]:
     """The statements of a query that contains the text after `head` characters."""
     check_zero_characters(version(), text)
     with cursor_of(text) as cursor:
-        (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+        ((serialized,),) = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
     tree = json.loads(serialized or '{"error": true}')
     if tree["error"]:
@@ -122,7 +122,7 @@ def text_of(tree: dict[str, Any], text: str) -> str:
     statement = {**_constant_query(), "node": {**_constant_query()["node"], "select_list": [tree]}}
     with cursor_of(text) as cursor:
         serialized = json.dumps({"error": False, "statements": [statement]})
-        (written,) = cursor.execute("SELECT json_deserialize_sql(?)", [serialized]).fetchone()
+        ((written,),) = cursor.execute("SELECT json_deserialize_sql(?)", [serialized]).fetchall()
     sql = written.removeprefix("SELECT ")
     for candidate in (sql[1:-1], sql) if sql.startswith("(") else (sql,):
         with contextlib.suppress(PredicateError):

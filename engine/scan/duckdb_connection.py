@@ -1,34 +1,31 @@
-"""The private DuckDB connection that reads files: one per process.
+"""The private databases of DuckDB in which files are read and whole queries run.
 
-A connection does not survive a fork: a child that uses the parent's hangs, and one that closes it dies, even at exit.
-So each process opens its own, and a child keeps a reference to every object of the parent's that it never gives back.
-
-The connection never spills to disk. A query that needs more memory than the limit fails, and pyarrow reads its files.
+The one that reads never spills to disk. A query that needs more memory than the limit fails, and pyarrow reads its
+files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...base.forks import no_fork
+from ...base.arrays import from_numpy
+from ..predicates.duckdb_engine import PrivateDatabase
 
 THREADS = min(8, os.cpu_count() or 1)
 _SETTINGS = {
     "threads": str(THREADS),
     "memory_limit": "2GB",
-    "temp_directory": "",
     "TimeZone": "UTC",
     "allow_community_extensions": "false",
     "autoinstall_known_extensions": "false",
@@ -38,40 +35,17 @@ _SETTINGS = {
     # It draws conclusions from footer statistics, which may be wrong, also about a condition that is `guarded`. The
     # other optimizers that read statistics push conditions into the scan. Our joins are of row numbers alone.
     "disabled_optimizers": "statistics_propagation",
+    # Footer statistics without NaN counts do not exclude NaN. DuckDB 1 has no such setting.
+    "[parquet_can_have_nan]": "true",
 }
-
-_NAN_SETTING = "parquet_can_have_nan"  # footer statistics without NaN counts do not exclude NaN; not in DuckDB 1
-
-_lock = threading.Lock()
-_connection: Any = None
-_query_connection: Any = None
+_reading = PrivateDatabase(_SETTINGS, has_bars=False)
+_queries = PrivateDatabase({"TimeZone": "UTC"}, spills=True)
 _nan_rows: str | None = None
-_open_objects: list[Any] = []  # the connection and its cursors
-_free_cursors: list[Any] = []
 
 
-@contextlib.contextmanager
-def cursor() -> Iterator[Any]:
-    """A cursor of the process's connection, which one thread uses."""
-    process = os.getpid()
-    with no_fork():
-        try:
-            opened = _free_cursors.pop()
-        except IndexError:
-            opened = _connected().cursor()
-            _open_objects.append(opened)
-            opened.execute("SET enable_progress_bar = false").fetchall()  # which no global setting turns off
-        try:
-            yield opened
-        except BaseException as error:
-            if process == os.getpid():
-                _open_objects.remove(opened)
-                opened.close()
-            if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB catches the signal
-                raise KeyboardInterrupt from error
-            raise
-        if process == os.getpid():
-            _free_cursors.append(opened)
+def cursor() -> contextlib.AbstractContextManager[Any]:
+    """A cursor of the database that reads files, which one thread uses."""
+    return _reading.cursor()
 
 
 def to_arrow(opened: Any, text: str) -> pa.Table:
@@ -91,31 +65,9 @@ def to_arrow(opened: Any, text: str) -> pa.Table:
             raise
 
 
-def _connected() -> Any:
-    global _connection
-    with _lock:
-        if _connection is None:
-            connection = duckdb.connect(":memory:")
-            for name, value in _SETTINGS.items():
-                connection.execute(f"SET GLOBAL {name} = '{value}'")
-            with contextlib.suppress(duckdb.CatalogException):
-                connection.execute(f"SET GLOBAL {_NAN_SETTING} = true")
-            _open_objects.append(connection)
-            _connection = connection
-        return _connection
-
-
 def query_connection() -> Any:
     """A connection for whole queries, with DuckDB's own settings, in UTC. It may spill into a temporary folder."""
-    global _query_connection
-    with _lock:
-        if _query_connection is None:
-            folder = tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)
-            connection = duckdb.connect(":memory:", config={"temp_directory": folder.name})
-            connection.execute("SET GLOBAL TimeZone = 'UTC'")
-            _open_objects.extend([connection, folder])
-            _query_connection = connection
-        return _query_connection.cursor()
+    return _queries.connection().cursor()
 
 
 def is_supported() -> bool:
@@ -155,11 +107,14 @@ def nan_rows() -> str:
 
 
 def _tested_nan_rows() -> str:
-    nan = float("nan")
-    rows: dict[str, list] = {"f": [1.0, nan, 3.0], "same": [1.0, nan, 1.0], "k": [1, 2, 3]}
-    rows["s"] = [{"c": value} for value in rows["f"]]
-    rows = {name: [*values, *[None] * 3] for name, values in rows.items()}
-    rows["top"] = [9.0, 9.0, 9.0, 1.0, nan, 3.0]  # in two row groups, the greater values first
+    nan, has_value = np.nan, np.arange(6) < 3
+
+    def column(*values: float) -> pa.Array:
+        return from_numpy(np.array([*values, 0, 0, 0]), has_value)
+
+    f, same, k = column(1.0, nan, 3.0), column(1.0, nan, 1.0), column(1, 2, 3)
+    top = from_numpy(np.array([9.0, 9.0, 9.0, 1.0, nan, 3.0]))  # in two row groups, the greater values first
+    columns = {"f": f, "same": same, "k": k, "s": pa.StructArray.from_arrays([f], ["c"]), "top": top}
     conditions = {
         "f_greater": '"f" > CAST(5 AS DOUBLE)',
         "g_greater": '"g" > CAST(5 AS DOUBLE)',
@@ -168,7 +123,7 @@ def _tested_nan_rows() -> str:
     }
     with tempfile.TemporaryDirectory(prefix="skipstone-") as folder, cursor() as opened:
         path = Path(folder) / "nan.parquet"
-        pq.write_table(pa.table(rows), path, row_group_size=3)
+        pq.write_table(pa.Table.from_pydict(columns), path, row_group_size=3)
         name = str(path).replace("'", "''")
         for kind, written, key_text in (("plain", str, str), ("guarded", guarded, guarded_key)):
             texts = {key: written(condition) for key, condition in conditions.items()} | {"top": key_text("top")}
@@ -179,17 +134,3 @@ def _tested_nan_rows() -> str:
                 ):
                     return kind
     return ""
-
-
-def _keep_parents() -> None:
-    """In a child: leave the parent's objects alone for as long as the process runs."""
-    global _connection, _query_connection, _lock
-    for kept in _open_objects:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-    _open_objects.clear()
-    _free_cursors.clear()
-    _connection, _query_connection, _lock = None, None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_parents)

@@ -29,7 +29,6 @@ from ..predicates import (
     Residual,
     Term,
     TwoColumnTerm,
-    columns_of,
     columns_read,
     matches,
     residuals,
@@ -282,10 +281,10 @@ class QueryWriter:
             top = top_level(self._schema, column)
             return top in self._context.partitioning or top not in names
 
-        if not any(is_constant(column) for column in columns_of(node)):
+        if not any(is_constant(column) for column in columns_read(node)):
             return node
-        if isinstance(node, Term) or (isinstance(node, TwoColumnTerm) and all(map(is_constant, columns_of(node)))):
-            tops = dict.fromkeys(top_level(self._schema, column) for column in columns_of(node))
+        if isinstance(node, Term) or (isinstance(node, TwoColumnTerm) and all(map(is_constant, columns_read(node)))):
+            tops = dict.fromkeys(top_level(self._schema, column) for column in columns_read(node))
             row = pa.table([pa.repeat(self.value_of(top, task), 1) for top in tops], names=list(tops))
             return Constant(matches(node, row)[0].as_py())
         if isinstance(node, And | Or):

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.arrays import from_numpy, to_numpy
 from ...base.forks import no_fork
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
 from ..predicates import And, Constant, Node, col, prepare
@@ -29,6 +31,7 @@ from ..predicates.duckdb_engine import duckdb_type, message_of
 from ..predicates.duckdb_trees import Bound, NotUnderstoodError, arrow_type, nodes_of
 from ..predicates.literals import quoted, string_sql
 from ..stale import check_answers
+from .bounds import bounds_of, value_of
 from .duckdb_connection import cursor, is_supported, query_connection
 from .duckdb_reader import DuckDBReader
 from .duckdb_select import Piece, type_text, values_within
@@ -36,7 +39,7 @@ from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of
 from .file_reader import check_identities
 from .file_tasks import RowGroups, rows_kept
 from .lake_dataset import LakeDataset
-from .planned_rows import to_merge
+from .planned_rows import answered_by_index, to_merge
 from .planning import Pair, PlannedScan
 
 if TYPE_CHECKING:
@@ -145,6 +148,7 @@ class _Query:
         if tree["error"] or len(tree["statements"]) != 1:
             why = tree.get("error_message", "it has several statements")
             raise PredicateError(f"a query is one SELECT statement: {why}", text=session.query)
+        self._names = _names_used(tree)
         self._uses = self._tables(tree, lakes)
         if not any(use.table is not None for use in self._uses):
             names = ", ".join(lakes)
@@ -200,7 +204,9 @@ class _Query:
 
     def _over(self, source: Callable[[int], str]) -> str:
         """The query over a source for each use of a table."""
-        return re.sub(f"{self._prefix}([0-9]+)_", lambda mark: source(int(mark[1])), self._text)
+        pieces = self._text.split(self._prefix)
+        numbered = (piece.partition("_") for piece in pieces[1:])
+        return "".join([pieces[0], *(source(int(number)) + rest for number, _, rest in numbered)])
 
     def _plan_scans(self) -> str:
         """Plan a scan of each table by its conditions in DuckDB's plan. Return why there is no plan, or ""."""
@@ -221,8 +227,11 @@ class _Query:
                 of_use = uses.get(number, TableUse())
                 nodes = [self._condition(use, one, is_utc) for one in of_use.conditions]
                 nodes += [self._among(use, value, keys.get(key), uses) for value, key in of_use.among]
+                nodes += [] if of_use.first is None else [_among_first(use, *of_use.first)]
                 known = tuple(node for node in nodes if node is not None)
-                use.plan = use.table.scan(And(known) if known else None, columns=list(use.columns))
+                used = [name for name in use.columns if self._names is None or name.casefold() in self._names]
+                columns = list(use.columns) if note else used or list(use.columns)[:1]
+                use.plan = use.table.scan(And(known) if known else None, columns=columns)
         return note
 
     def _check_collations(self) -> None:
@@ -289,12 +298,50 @@ class _Query:
         if use.plan is None:
             return use.full_name
         try:
+            _refuse_covered(use.plan.planning)
             text, tables = source_sql(use.plan.planning, f"{_PREFIX}{number}_")
         except (NotPlainError, SchemaError) as error:
             use.reader = f"Skipstone: {error}"
             text, tables = f"FROM {_PREFIX}{number}", {f"{_PREFIX}{number}": LakeDataset(use.plan)}
         self._session.objects |= tables
         return f"({text}){use.alias}"
+
+
+def _among_first(use: _Use, key: Bound, count: int, is_max: bool) -> Node | None:
+    """The values that the first rows of an order have at least, or at most: so many rows of some files have them."""
+    name = _column_of(key, list(use.columns))
+    if name is None:
+        return None
+    planning = use.table.scan(columns=[name]).planning
+    units = planning.pruned.units
+    bounds = bounds_of(planning.column_bounds(name), planning.instant.schema.field(name).type, units.count)
+    is_usable = units.exact & bounds.is_closed & ~bounds.may_be_null & (is_max | ~bounds.may_be_nan)
+    ends = (bounds.lower if is_max else bounds.upper).filter(from_numpy(is_usable))
+    order = pc.array_sort_indices(ends, order="descending" if is_max else "ascending")
+    row_counts = np.cumsum(units.row_counts[is_usable][to_numpy(order)])
+    last = int(np.searchsorted(row_counts, count))
+    if last == len(order):
+        return None
+    value = value_of(ends[order[last].as_py()].as_py(), bounds.type)
+    use.conditions.append(f"{quoted(name)} is among the first {count:,} {'descending' if is_max else 'ascending'}")
+    return prepare(col(name) >= value if is_max else col(name) <= value, use.table.schema)
+
+
+def _names_used(tree: dict[str, Any]) -> set[str] | None:
+    """The names, in lower case, of the columns that a query may use; None if it may use all of a table."""
+    names, tables = set[str](), set[str]()
+    for node in nodes_of(tree):
+        if (
+            node.get("class") == "STAR"
+            or node.get("type") in ("PIVOT", "SHOW_REF")
+            or node.get("ref_type") == "NATURAL"
+        ):
+            return None
+        if node.get("column_name_alias"):
+            return None
+        tables.update(node.get(name, "").casefold() for name in ("table_name", "alias") if "table_name" in node)
+        names.update(name.casefold() for of in ("column_names", "using_columns") for name in node.get(of) or ())
+    return None if names & (tables - {""}) else names
 
 
 def _is_unknown(value: tuple[str, pa.DataType]) -> bool:
@@ -359,6 +406,13 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
         nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
     return " UNION ALL ".join(selects), tables
+
+
+def _refuse_covered(planning: PlannedScan) -> None:
+    """Raise NotPlainError if an index has all the rows, so that no file need be read."""
+    answer = answered_by_index(planning, planning.columns)
+    if answer is not None and answer.is_whole:
+        raise NotPlainError(answer.text)
 
 
 def _pairs(planning: PlannedScan) -> list[Pair]:

@@ -4,7 +4,8 @@
 
 The plan is DuckDB's own (`json_serialize_plan`, not optimized): columns are numbers, and every cast is a node. A
 condition moves down through projections, inner joins, the preserved side of outer joins, unions and CTEs that are used
-once. At any other node it stops, which is always right: the query itself tests all conditions.
+once. At any other node it stops, which is always right: the query itself tests all conditions. The first rows of an
+order move down as a condition does, but not through filters and joins.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..predicates.literals import quoted, string_sql
 
 INSTANT = "instant"  # the operator of a constant point in time: its value is a text with an offset
 _AMONG, _KEYS = "among", "keys"  # a value is among the keys of a join, by number; an expression gives these keys
+_FIRST = "first"  # only so many rows matter, the first by an expression: (how many, descending)
 _SAME_ROWS = frozenset({"LOGICAL_FILTER", "LOGICAL_ORDER_BY"})
 _JOINS = frozenset({"LOGICAL_COMPARISON_JOIN", "LOGICAL_ANY_JOIN", "LOGICAL_DELIM_JOIN", "LOGICAL_CROSS_PRODUCT"})
 _KEEP_LEFT = frozenset({"INNER", "LEFT", "SEMI", "ANTI", "MARK", "SINGLE"})
@@ -36,10 +38,12 @@ class TableUse:
 
     conditions    each row that matters meets all of them; their columns are numbers of the table's columns
     among         (an expression, the number of the keys that its value must be among)
+    first         (an expression, how many rows, descending): only the first of this order matter, nulls last
     """
 
     conditions: list[Bound] = field(default_factory=list)
     among: list[tuple[Bound, int]] = field(default_factory=list)
+    first: tuple[Bound, int, bool] | None = None
 
 
 def marker(token: str, number: int) -> str:
@@ -73,10 +77,13 @@ class QueryPlan:
         elif kind in _SAME_ROWS:
             conditions = [] if _is_mapped(node) else list(conditions)
             if kind == "LOGICAL_FILTER":
+                conditions = _without_first(conditions)
                 conditions += [part for one in node["expressions"] for part in _conjuncts(bound(one))]
             self._down(children[0], conditions)
         elif kind in _JOINS:
-            self._join(node, children, conditions)
+            self._join(node, children, _without_first(conditions))
+        elif kind == "LOGICAL_LIMIT":
+            self._down(children[0], _first_rows(node, children[0]))
         elif kind == "LOGICAL_UNION":
             for child in children:
                 self._down(child, [one for one in conditions if one.op != _KEYS])
@@ -108,6 +115,8 @@ class QueryPlan:
                 self.keys[one.value] = None if is_twice or one.value in self.keys else (number, one.children[0])
             elif not is_twice and one.op == _AMONG:
                 use.among.append((one.children[0], one.value))
+            elif not is_twice and one.op == _FIRST:
+                use.first = (one.children[0], *one.value)
             elif not is_twice:
                 use.conditions.append(one)
 
@@ -135,6 +144,22 @@ class QueryPlan:
         number = next(self._numbers)
         of_values.append(Bound(_AMONG, "BOOLEAN", (value,), number))
         of_keys.append(Bound(_KEYS, "BOOLEAN", (key,), number))
+
+
+def _without_first(conditions: list[Bound]) -> list[Bound]:
+    return [one for one in conditions if one.op != _FIRST]
+
+
+def _first_rows(limit: dict[str, Any], child: dict[str, Any]) -> list[Bound]:
+    """What a LIMIT says about the rows of its input: if they are ordered, that only the first of them matter."""
+    if child["type"] != "LOGICAL_ORDER_BY":
+        return []
+    key, limits = child["orders"][0], [limit["limit_val"], limit["offset_val"]]
+    counts = [one["constant_integer"] for one in limits if one["type"] != "UNSET"]
+    if key["null_order"] != "NULLS LAST" or {one["type"] for one in limits} - {"CONSTANT_VALUE", "UNSET"}:
+        return []
+    first = sum(counts), key["type"] == "DESCENDING"
+    return [Bound(_FIRST, "BOOLEAN", (bound(key["expression"]),), first)] if limits[0]["type"] != "UNSET" else []
 
 
 def _equal_keys(node: dict[str, Any]) -> list[tuple[Bound, Bound]]:

@@ -13,7 +13,6 @@ from ...base import canon
 from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.derived import is_list_column, names_by_path, serves
-from ..indexes.probe_results import AnyTerm
 from ..predicates import (
     Residual,
     Term,
@@ -75,7 +74,7 @@ def remarks(plan: PlannedScan) -> list[str]:
                 f"{label} is not used: DuckDB {index.options.get('duckdb', '')} built it, and another version may "
                 "compute other values: rebuild it with refresh_index()"
             )
-    lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
+    lines += [f"damaged, so it is not used: {path}; verify() says more" for path in plan.damaged]
     if plan.request.changes is not None:
         lines.append(f"the directory changed since the last sync ({plan.request.changes}); sync() commits that")
     if plan.tail is not None:
@@ -85,7 +84,7 @@ def remarks(plan: PlannedScan) -> list[str]:
         )
     lines += [f"quarantined: {one['path']}: {one['reason']}" for one in plan.instant.quarantined[:_QUARANTINED_SHOWN]]
     if len(plan.instant.quarantined) > _QUARANTINED_SHOWN:
-        lines.append(f"and {len(plan.instant.quarantined) - _QUARANTINED_SHOWN:,} files more; verify() names them all")
+        lines.append(f"and {len(plan.instant.quarantined) - _QUARANTINED_SHOWN:,} more files; verify() lists them")
     return lines
 
 
@@ -154,7 +153,7 @@ def part_reasons(plan: PlannedScan) -> list[PartReasons]:
 
 
 def _facts(
-    plan: PlannedScan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyTerm, np.ndarray] | None = None
+    plan: PlannedScan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[Term, np.ndarray] | None = None
 ) -> PruningFacts:
     columns = columns_of(plan.bound)
     ids, segments = to_numpy(units.files.column("file_id")), to_numpy(units.files.column("segment"))
@@ -173,7 +172,7 @@ def _facts(
         has_custom_merge=units.has_custom_merge,
         filtered=filtered,
         outcomes=outcomes or {},
-        looked_up=frozenset(part for part in residuals(plan.bound) if _looked_up(plan, part)),
+        looked_up={part: ", ".join(names) for part in residuals(plan.bound) if (names := _looked_up(plan, part))},
     )
 
 
@@ -217,15 +216,15 @@ def _advice(plan: PlannedScan, why: WhyKept) -> str:
                 return f"the {behind} on {column} does not cover them: refresh_index() does that"
             return f"a Bloom filter on {column} would show which of them can contain the value"
         if 2 * why.files > plan.instant.totals["files"]:
-            return f"half of all files and more: layout() shows whether sorting by {column} would help"
+            return f"these are at least half of all files: layout() shows whether sorting by {column} would help"
     if why.reason is Reason.NO_STATISTICS:
         if _has_statistics(plan, column):
             return f"neither footers nor the program that added the files report {column}; files of transactions do"
         return f"a statistics index on {column} would exclude more"
     if why.reason is Reason.NOT_COVERED:
-        return f"refreshing the statistics index on {column} covers them"
+        return f"refresh_index() of the statistics on {column} covers them"
     if why.reason is Reason.NAN_POSSIBLE:
-        return "footers count no NaN; files that are written through a transaction do"
+        return "footers do not count NaN; files that a transaction writes have these counts"
     return ""
 
 
@@ -264,10 +263,10 @@ def _of_kept(plan: PlannedScan, place: int, path: str) -> list[str]:
     units = plan.pruned.units
     unit = int(units.unit_of[place])
     task, groups = plan.pairs[place]
-    lines = [f"{path}: kept: every row of it matches" if task.all_match else f"{path}: kept"]
+    lines = [f"{path}: kept: all of its rows match" if task.all_match else f"{path}: kept"]
     together = int((units.unit_of == unit).sum()) - 1
     if together:
-        lines.append(f"  evaluated as one with {together} other files of its slice; what follows is of all of them")
+        lines.append(f"  evaluated together with {together} other files of its slice; this is about all of them:")
     elif units.slice_of is not None and (units.slice_of == units.slice_of[unit]).sum() > 1:
         lines.append("  kept and skipped together with the other files of its slice")
     lines += [f"  {one.part}: {one.phrase(unit)}" for one in part_reasons(plan) if not task.all_match]
@@ -330,13 +329,13 @@ def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[
     for one in (reasons_of_part(part, pruning) for part in parts_of(plan.bound)):
         term = one.part.node
         if by_filter and isinstance(term, Term) and term.column in _indexed_columns(plan, "secondary"):
-            out_of_slice = "no row of it is in an index of such rows"
+            out_of_slice = "the secondary index has no row of it"
         elif (
             by_filter and isinstance(term, Term) and term.column in _indexed_columns(plan, "bloom") and _is_probed(term)
         ):
-            out_of_slice = "the filter says that it is not there"
+            out_of_slice = "the Bloom filter does not contain it"
         elif by_filter and not _indexed_columns(plan, "ngram").isdisjoint(columns_read(one.part.node)):
-            out_of_slice = "no block of its rows has the texts that this requires"
+            out_of_slice = "no block of its rows contains the required texts"
         else:
             out_of_slice = one.phrase(unit)
         lines.append(f"  {one.part}: {out_of_slice}")
@@ -356,9 +355,9 @@ def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: s
         commit = files.column("commit")[place].as_py()
         return f"it has no live rows: the commit {commit!r} that wrote it is {states[commit]}"
     if not slices.live()[place]:
-        return "a later slice of its file group took its place"
+        return "a later slice of its file group replaced it"
     if not slices.live(mode)[place]:
-        return "a read-optimized scan reads bases alone"
+        return "a read-optimized scan reads only base files"
     return ""
 
 

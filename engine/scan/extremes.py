@@ -101,9 +101,10 @@ class _Extreme(FirstRows):
 
     def _prove(self, values: pa.Array, paths: list[str] | None = None) -> None:
         """Some codes or bytes (nulls aside) of values that are there, and of each the file."""
-        best = pc.min_max(values)["max" if self._is_max else "min"].as_py()
+        found = pc.min_max(values)["max" if self._is_max else "min"]
+        best = found.as_py()
         if best is not None and (self._proven is None or (best > self._proven[0]) == self._is_max):
-            self._proven = best, None if paths is None else paths[pc.index(values, best).as_py()]
+            self._proven = best, None if paths is None else paths[pc.index(values, found).as_py()]
 
     def value(self) -> Any:
         """The best as Python has it; a pyarrow Scalar if Python has no type for it."""

@@ -263,15 +263,6 @@ def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
         return _counts_in(keys, column)
     if pa.types.is_floating(kind) and pa.types.is_integer(column):
         return _floats_in_integers(keys, column)
-    if (
-        not pa.types.is_floating(kind)
-        and _is_number(kind)
-        and (pa.types.is_integer(column) or pa.types.is_decimal(column))
-    ):
-        try:
-            return _decimals_in(keys, column)
-        except pa.ArrowInvalid:  # one is beyond the type
-            pass
     return _by_literals(keys, are_uuids, ref)
 
 
@@ -356,23 +347,6 @@ def _floats_in_integers(keys: pa.Array, column: pa.DataType) -> pa.Array:
     low, end = (0.0, _UINT64_END) if pa.types.is_uint64(column) else (-_INT64_END, _INT64_END)
     fits = (floats >= low) & (floats < end) & (np.floor(floats) == floats)
     return _only(np.where(fits, floats, 0).astype(np.uint64 if low == 0 else np.int64), fits, keys)
-
-
-def _decimals_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
-    """Integers and decimals in a column of such. Raises ArrowInvalid where one has too many digits."""
-    scale = column.scale if pa.types.is_decimal(column) else 0
-    key_scale = keys.type.scale if pa.types.is_decimal(keys.type) else 0
-    exact = keys.cast(pa.decimal256(76, key_scale))
-    if key_scale > scale:
-        rounded = exact.cast(pa.decimal256(76, scale), safe=False)
-        exact = pc.if_else(pc.equal(rounded.cast(exact.type), exact), rounded, pa.nulls(len(rounded), rounded.type))
-    else:
-        exact = exact.cast(pa.decimal256(76, scale))
-    if pa.types.is_uint64(column):
-        return exact.cast(pa.uint64())
-    if pa.types.is_integer(column):
-        return exact.cast(pa.int64())
-    return exact if column.bit_width > 128 else exact.cast(pa.decimal128(38, scale))
 
 
 def doubles_of(decimals: pa.Array) -> pa.Array:

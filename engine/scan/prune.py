@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
 from ..indexes.kind import Probe, ProbedFiles, planned_probes
-from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
+from ..indexes.probe_results import ColumnEvidence, Outcomes, ProbeResult, term_sets
 from ..indexes.stats import format as stats
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..indexes.stats.reader import (
@@ -123,7 +123,7 @@ class _Pruning:
     def _wanted_runs(self) -> list[Run]:
         """The runs that the predicate may need: those of the manifest, and of the indexes of its columns."""
         instant = self._snapshot.instant
-        ids = {instant.ids.get(column) for term in self._terms for column in columns_of(term)}
+        ids = {instant.ids.get(term.column) for term in self._terms}
         indexes = [index for index in instant.indexes if not ids.isdisjoint(index.columns)]
         runs = [*instant.manifest]
         for index in indexes:
@@ -139,7 +139,7 @@ class _Pruning:
         """What the probes leave, one after the other."""
         for _, group in groupby(probes, key=lambda probe: probe.step):
             of_step = list(group)
-            settled: set[AnyTerm] = remaining.decided_terms()
+            settled: set[Term] = remaining.decided_terms()
             for number, probe in enumerate(of_step, 1):
                 if not len(remaining.ids):
                     return remaining
@@ -165,7 +165,7 @@ class _Pruning:
             return ProbedFiles(remaining.ids, self._snapshot, self._reader.damaged)
         return probed_files(self._reader, remaining.named.files)
 
-    def _is_settled(self, probe: Probe, remaining: PruningState, settled: set[AnyTerm]) -> bool:
+    def _is_settled(self, probe: Probe, remaining: PruningState, settled: set[Term]) -> bool:
         """True where a probe could say nothing new: the rows of every file are known in which its terms are TRUE; or
         it would read statistics of a few files of which a filter said that the very values may be there: their row
         groups' own statistics are read next, and say more."""
@@ -199,7 +199,7 @@ class _Pruning:
                 steps = Steps()
                 return self._probed(remaining.filtered(), others, steps), steps.steps
 
-            pieces = ranges.cut(first.columns[0].stats.cuts(PIECE_ENTRIES))
+            pieces = ranges.cut(first.column.stats.cuts(PIECE_ENTRIES))
             if len(pieces) == 1:
                 results = [of_piece(pieces[0])]
             else:
@@ -229,7 +229,7 @@ class _Pruning:
         """
         others = [probe for probe in self._probes if not isinstance(probe, StatsProbe)]
         probed = {column for probe in others for part in probe.parts for column in columns_of(part)}
-        names = [c for c in dict.fromkeys(c for term in self._terms for c in columns_of(term)) if c not in probed]
+        names = [c for c in dict.fromkeys(term.column for term in self._terms) if c not in probed]
         partitioning = self._snapshot.instant.partitioning
         if not partitioning or not names:
             return None
@@ -241,7 +241,7 @@ class _Pruning:
             step.came_in = len(ids)
             outcomes = Outcomes.unknown(self._terms, len(ids))
             evidence: dict[str, ColumnEvidence] = {name: [] for name in [*probed, *names]}
-            by_value = [term for term in self._terms if set(columns_of(term)) <= set(partitioning)]
+            by_value = [term for term in self._terms if term.column in partitioning]
             for name in names:
                 if name in partitioning:
                     evidence[name] = partition_value_evidence(self._snapshot, name, ids)
@@ -306,14 +306,14 @@ class _Pruning:
         return remaining
 
 
-def _by_partition(snapshot: Snapshot, terms: Sequence[AnyTerm], ids: np.ndarray) -> ProbeResult:
+def _by_partition(snapshot: Snapshot, terms: Sequence[Term], ids: np.ndarray) -> ProbeResult:
     """What the values of its own partition say of each file, where these alone decide a term: `p = 1 OR x = 5`."""
     partitioning = snapshot.instant.partitioning
-    by_value = [term for term in terms if (names := columns_of(term)) and set(names) <= set(partitioning)]
+    by_value = [term for term in terms if term.column in partitioning]
     sets: dict[Node, np.ndarray] = {}
     if by_value and len(ids):
         partitions, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
-        used = dict.fromkeys(name for term in by_value for name in columns_of(term))
+        used = dict.fromkeys(term.column for term in by_value)
         evidence = {name: partition_value_evidence(snapshot, name, partitions) for name in used}
         sets = {term: term_sets(term, evidence, len(partitions))[of_file] for term in by_value}
     return ProbeResult(sets, np.ones(len(ids), dtype=bool))

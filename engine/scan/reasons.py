@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy, string_array
-from ..indexes.probe_results import AnyTerm, ColumnEvidence, term_sets
+from ..indexes.probe_results import ColumnEvidence, term_sets
 from ..parquet.leaves import leaf_type
-from ..predicates import And, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm, Unknown, brief, columns_of
+from ..predicates import And, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm, Unknown, brief
 from ..predicates.coerce import is_exact_widening
 from ..predicates.outcomes import TRUE, not_outcomes
 from ..predicates.possible_values import interval_of
@@ -48,16 +48,16 @@ REASONS = list(Reason)  # those that more could be known about come first: the f
 _NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 _WORDS = {
     Reason.CONTRADICTION: "the indexes contradict each other, so nothing is excluded",
-    Reason.SLICE_WITH_LOGS: "logs over it may change any value",
+    Reason.SLICE_WITH_LOGS: "logs of its slice may change any value",
     Reason.UNSUPPORTED_PREDICATE: "not understood, so it excludes nothing",
-    Reason.TYPE_MISMATCH: "indexed in a type that is not compared with this one",
+    Reason.TYPE_MISMATCH: "indexed as a type that is not compared with this one",
     Reason.NOT_COVERED: "the statistics do not cover it yet",
     Reason.NO_STATISTICS: "no statistics",
     Reason.NAN_POSSIBLE: "NaN may be there, and is the greatest value",
     Reason.NULLS_POSSIBLE: "nulls may be there",
     Reason.RANGE_OVERLAPS: "range overlaps",
     Reason.ROWS_KNOWN: "an index contains the rows",
-    Reason.FILTER_SAYS_MAYBE: "the filter says that it may be there",
+    Reason.FILTER_SAYS_MAYBE: "the Bloom filter may contain it",
     Reason.VALUES_POSSIBLE: "values that are not null may be there",
     Reason.MATCHES_WHOLLY: "true for every row",
     Reason.NO_PREDICATE: "every row is requested",
@@ -70,7 +70,7 @@ _WORDS = {
 class PredicatePart:
     """A term, or a part that was not understood, as it is in the predicate: under NOT or not."""
 
-    node: AnyTerm | Unknown | Residual | Constant
+    node: Term | TwoColumnTerm | Unknown | Residual | Constant
     is_negated: bool = False
 
     def __str__(self) -> str:
@@ -102,10 +102,10 @@ class PruningFacts:
     about       evidence about each column of the predicate
     covered     column -> bool [units]: the statistics index covers it
     has_custom_merge      bool [units]: merged by computing, so statistics say nothing
-    filtered    column -> bool [units]: a filter of that column spoke of it
+    filtered    column -> bool [units]: a Bloom filter of that column covers it
     located     term or residual -> bool [units]: an index contains the rows in which it, or its conjunction,
                 is true, or those outside of which it is not
-    looked_up   parts that an engine tests, and of which an index of elements or expressions may contain the value
+    looked_up   part that an engine tests -> the elements or expressions that indexes have of it
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
     """
 
@@ -115,22 +115,26 @@ class PruningFacts:
     covered: dict[str, np.ndarray]
     has_custom_merge: np.ndarray
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
-    located: dict[AnyTerm | Residual, np.ndarray] = field(default_factory=dict)
-    outcomes: dict[AnyTerm, np.ndarray] = field(default_factory=dict)
-    looked_up: frozenset[Node] = frozenset()
+    located: dict[Term | Residual, np.ndarray] = field(default_factory=dict)
+    outcomes: dict[Term, np.ndarray] = field(default_factory=dict)
+    looked_up: dict[Node, str] = field(default_factory=dict)
 
 
 @dataclass
 class PartReasons:
     """One part's reasons: numbers of REASONS, int8 [units], and the bounds of the part's column, None where it has none
-    or several."""
+    or several. `looked_up`: the elements or expressions by which it was looked up instead."""
 
     part: PredicatePart
     numbers: np.ndarray
     bounds: Bounds | None = None
+    looked_up: str = ""
 
     def reason(self, unit: int) -> Reason:
         return REASONS[self.numbers[unit]]
+
+    def words(self, reason: Reason) -> str:
+        return f"it may match, by the index of {self.looked_up}" if self.looked_up else _WORDS[reason]
 
     def texts(self, units: slice = slice(None)) -> tuple[pa.Array, pa.Array]:
         """The bounds (lower, upper) of some units as texts, null where none are known."""
@@ -144,7 +148,7 @@ class PartReasons:
     def phrase(self, unit: int) -> str:
         """The reason for one unit, in words."""
         reason = self.reason(unit)
-        words = _WORDS[reason]
+        words = self.words(reason)
         lower, upper = (end[0].as_py() for end in self.texts(slice(unit, unit + 1)))
         if isinstance(self.part.node, Unknown):
             words += f" ({self.part.node.reason})"
@@ -176,49 +180,46 @@ def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
         )
         return PartReasons(part, numbers.astype(np.int8))
     if part.node in pruning.looked_up:
-        return PartReasons(part, _all(Reason.FILTER_SAYS_MAYBE, pruning.count))
+        reasons = _all(Reason.FILTER_SAYS_MAYBE, pruning.count)
+        return PartReasons(part, reasons, looked_up=pruning.looked_up[part.node])
     if isinstance(part.node, TwoColumnTerm | Unknown | Residual):
         return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, pruning.count))
-    bounds = None
-    if isinstance(part.node, Term):
-        kind = leaf_type(pruning.schema, part.node.column)
-        if kind is not None:
-            bounds = bounds_of(pruning.about[part.node.column], kind, pruning.count)
+    column = part.node.column
+    dtype = leaf_type(pruning.schema, column)
+    bounds = None if dtype is None else bounds_of(pruning.about[column], dtype, pruning.count)
     return PartReasons(part, _numbers(part, part.node, pruning), bounds)
 
 
-def _numbers(part: PredicatePart, term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
-    count = pruning.count
-    outcomes = _outcomes(part, term, pruning.about, pruning.outcomes.get(term), count)
-    covered = [_limited(pruning.about[c], count) for c in columns_of(term)]
-    compared = [_compared(term, pruning.about[c], count) for c in columns_of(term)]
+def _numbers(part: PredicatePart, term: Term, pruning: PruningFacts) -> np.ndarray:
+    count, about = pruning.count, pruning.about[term.column]
+    outcomes = _outcomes(part, term, about, pruning.outcomes.get(term), count)
     tests = [  # the first that holds
-        ((outcomes == 0) | _crossed(term, pruning), Reason.CONTRADICTION),
+        ((outcomes == 0) | _crossed(about, count), Reason.CONTRADICTION),
         (outcomes & TRUE == 0, Reason.NEVER_TRUE),
         (outcomes == TRUE, Reason.MATCHES_WHOLLY),
         (pruning.has_custom_merge, Reason.SLICE_WITH_LOGS),
         (pruning.located.get(term, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
         (_filtered(part, term, pruning), Reason.FILTER_SAYS_MAYBE),
-        (~np.logical_and.reduce([pruning.covered[c] for c in columns_of(term)]), Reason.NOT_COVERED),
-        (~np.logical_and.reduce(covered), Reason.NO_STATISTICS),
-        (~np.logical_and.reduce(compared), Reason.TYPE_MISMATCH),
-        (_only_by("may_be_null", part, term, pruning), Reason.NULLS_POSSIBLE),
-        (_only_by("may_be_nan", part, term, pruning), Reason.NAN_POSSIBLE),
+        (~pruning.covered[term.column], Reason.NOT_COVERED),
+        (~_limited(about, count), Reason.NO_STATISTICS),
+        (~_compared(term, about, count), Reason.TYPE_MISMATCH),
+        (_only_by("may_be_null", part, term, about, count), Reason.NULLS_POSSIBLE),
+        (_only_by("may_be_nan", part, term, about, count), Reason.NAN_POSSIBLE),
     ]
-    if isinstance(term, Term) and term.op in ("is_null", "always", "never"):
+    if term.op in ("is_null", "always", "never"):
         rest = Reason.VALUES_POSSIBLE
-    elif isinstance(term, Term) and term.op == "like" and term.codes[0] == b"":
+    elif term.op == "like" and term.codes[0] == b"":
         rest = Reason.UNSUPPORTED_PREDICATE  # a pattern that begins with a wildcard
     else:
-        tests.append((~_any_bound(term, pruning), Reason.NO_STATISTICS))
+        tests.append((~_any_bound(about, count), Reason.NO_STATISTICS))
         rest = Reason.RANGE_OVERLAPS
     return np.select([test for test, _ in tests], [_NUMBER[r] for _, r in tests], _NUMBER[rest]).astype(np.int8)
 
 
 def _outcomes(
-    part: PredicatePart, term: AnyTerm, evidences: dict[str, ColumnEvidence], probed: np.ndarray | None, count: int
+    part: PredicatePart, term: Term, about: ColumnEvidence, probed: np.ndarray | None, count: int
 ) -> np.ndarray:
-    outcomes = term_sets(term, evidences, count)
+    outcomes = term_sets(term, {term.column: about}, count)
     if probed is not None:
         outcomes = outcomes & probed
     return not_outcomes(outcomes) if part.is_negated else outcomes
@@ -233,50 +234,41 @@ def _limited(evidences: ColumnEvidence, count: int) -> np.ndarray:
     return has_any
 
 
-def _compared(term: AnyTerm, evidences: ColumnEvidence, count: int) -> np.ndarray:
+def _compared(term: Term, evidences: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: the column was indexed in a type whose order is that of the comparison."""
     is_compared = np.zeros(count, dtype=bool)
     for evidence, covered in evidences:
-        wanted = [term.type] if isinstance(term, Term) else [term.left.type, term.right.type, term.type]
-        anyway = isinstance(term, Term) and term.op in ("is_null", "always", "never")
-        if anyway or all(is_exact_widening(evidence.type, kind) for kind in wanted):
+        if term.op in ("is_null", "always", "never") or is_exact_widening(evidence.type, term.type):
             is_compared |= covered
     return is_compared
 
 
-def _any_bound(term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
-    has_none = np.ones(pruning.count, dtype=bool)
-    for column in columns_of(term):
-        one = np.zeros(pruning.count, dtype=bool)
-        for evidence, covered in pruning.about[column]:
-            one |= covered & (evidence.has_lower | evidence.has_upper)
-        has_none &= one
-    return has_none
+def _any_bound(about: ColumnEvidence, count: int) -> np.ndarray:
+    """bool [units]: the least or the greatest value is known."""
+    has_any = np.zeros(count, dtype=bool)
+    for evidence, covered in about:
+        has_any |= covered & (evidence.has_lower | evidence.has_upper)
+    return has_any
 
 
-def _crossed(term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
+def _crossed(about: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: the declared least value is greater than the greatest."""
-    crosses = np.zeros(pruning.count, dtype=bool)
-    for column in columns_of(term):
-        for evidence, covered in pruning.about[column]:
-            crosses |= covered & evidence.may_be_value & interval_of(evidence).contradicts
+    crosses = np.zeros(count, dtype=bool)
+    for evidence, covered in about:
+        crosses |= covered & evidence.may_be_value & interval_of(evidence).contradicts
     return crosses
 
 
-def _only_by(flag: str, part: PredicatePart, term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
+def _only_by(flag: str, part: PredicatePart, term: Term, about: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: the part can be true only for rows that are null, or NaN."""
-    nowhere = np.zeros(pruning.count, dtype=bool)
-    without = {
-        column: [(replace(evidence, **{flag: nowhere}), covered) for evidence, covered in pruning.about[column]]
-        for column in columns_of(term)
-    }
-    outcomes = _outcomes(part, term, without, None, pruning.count)
-    return outcomes & TRUE == 0
+    nowhere = np.zeros(count, dtype=bool)
+    without = [(replace(evidence, **{flag: nowhere}), covered) for evidence, covered in about]
+    return _outcomes(part, term, without, None, count) & TRUE == 0
 
 
-def _filtered(part: PredicatePart, term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
-    """bool [units]: a filter was asked for the very values."""
-    if not isinstance(term, Term) or term.op not in ("=", "in", "<=>") or part.is_negated:
+def _filtered(part: PredicatePart, term: Term, pruning: PruningFacts) -> np.ndarray:
+    """bool [units]: a Bloom filter was probed for the values."""
+    if term.op not in ("=", "in", "<=>") or part.is_negated:
         return np.zeros(pruning.count, dtype=bool)
     return pruning.filtered.get(term.column, np.zeros(pruning.count, dtype=bool))
 
@@ -296,9 +288,10 @@ class WhyKept:
     reason: Reason
     part: PredicatePart | None
     files: int
+    words: str
 
     def __str__(self) -> str:
-        return _WORDS[self.reason] if self.part is None else f"{self.part}: {_WORDS[self.reason]}"
+        return self.words if self.part is None else f"{self.part}: {self.words}"
 
 
 def why_kept(
@@ -309,11 +302,15 @@ def why_kept(
     numbers = np.stack([one.numbers for one in part_reasons]).astype(np.int64)
     rank = np.where(only_true & (numbers == _NUMBER[Reason.MATCHES_WHOLLY]), -1, numbers)
     by_part = np.where(alone, rank.argmin(axis=0), -1)
-    reasons = [WhyKept(Reason.KEPT_WITH_SLICE, None, int(files_of_unit[~alone].sum()))] if not alone.all() else []
+    reasons = []
+    if not alone.all():
+        with_slice = Reason.KEPT_WITH_SLICE
+        reasons.append(WhyKept(with_slice, None, int(files_of_unit[~alone].sum()), _WORDS[with_slice]))
     for number, one in enumerate(part_reasons):
         is_of_part = by_part == number
         counts = np.bincount(one.numbers[is_of_part], weights=files_of_unit[is_of_part], minlength=len(REASONS))
-        reasons += [WhyKept(REASONS[n], one.part, int(counts[n])) for n in np.flatnonzero(counts).tolist()]
+        for n in np.flatnonzero(counts).tolist():
+            reasons.append(WhyKept(REASONS[n], one.part, int(counts[n]), one.words(REASONS[n])))
     return sorted(reasons, key=lambda one: -one.files)
 
 

@@ -19,7 +19,7 @@ from ...base.arrays import from_numpy, offsets_of, string_scalar, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.columns import EVIDENCE_FIELDS, StatRows, evidence_of, evidence_of_values
-from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
+from ..indexes.probe_results import ColumnEvidence, Outcomes, ProbeResult, term_sets
 from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
 from ..predicates import Node, Term, can_match, columns_of, member_outcomes, only_true, probe_values, terms_of
 from ..storage import Ranged, Storage
@@ -136,9 +136,7 @@ def _of_task(fine: FineRows, survives: np.ndarray, every: np.ndarray, units: sli
     )
 
 
-def _by_statistics(
-    tasks: Sequence[FileTask], terms: list[AnyTerm], context: ReadContext, fine: FineRows
-) -> ProbeResult:
+def _by_statistics(tasks: Sequence[FileTask], terms: list[Term], context: ReadContext, fine: FineRows) -> ProbeResult:
     """What fine statistics and partition values say of each row group."""
     count = len(fine.task)
     evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.pruning)}
@@ -175,7 +173,7 @@ def evidence_in_row_groups(
     return evidences
 
 
-def _probed(tasks: Sequence[FileTask], terms: list[AnyTerm], storage: Storage) -> list[_Probed]:
+def _probed(tasks: Sequence[FileTask], terms: list[Term], storage: Storage) -> list[_Probed]:
     """Each probe of a fine filter, and what it gave."""
     sought = {term: values for term in terms if isinstance(term, Term) and (values := probe_values(term)) is not None}
     probes: list[_FilterProbe] = []

@@ -23,7 +23,7 @@ from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
 from ..indexes.columns import union_by_slice
-from ..indexes.probe_results import AnyTerm, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
+from ..indexes.probe_results import Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
 from ..predicates import ANY, Node, Term, can_match, only_true, term_outcomes, terms_of
 from ..predicates.possible_values import Evidence
 from ..state.manifest import BASE, DELETE, LOG, any_of, slices_of
@@ -103,7 +103,7 @@ class PruningState:
         rows = self.rows_matching
         return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_single_file_slice).all())
 
-    def decided_terms(self) -> set[AnyTerm]:
+    def decided_terms(self) -> set[Term]:
         """The terms for which, or for a conjunction with which, the rows of every file are known in which they are
         TRUE."""
         exact = [part for part, rows in self.rows.items() if rows.is_exact and rows.covered.all()]

@@ -65,7 +65,7 @@ class LocalStorage:
             return path
         if "://" in path:
             raise UnreachableError(f"{path}: is on another storage than {self.root}, and cannot be reached from there")
-        return os.path.join(self.root, *path.split("/")) if path else self.root
+        return f"{self.root}/{path}" if path else self.root
 
     def kind(self) -> str | None:
         if os.path.isdir(self.root):

@@ -161,7 +161,7 @@ def test_files_and_blocks_are_excluded(tmp_path: Path) -> None:
     text = plan.explain()
     assert "n-grams" in text and "ngram(s)" in text and "blocks of rows may match" in text
     assert "pruned by its texts" in text
-    assert "has the texts that this requires" in plan.explain(path="0.parquet")
+    assert "contains the required texts" in plan.explain(path="0.parquet")
     assert "an index contains the rows" in plan.explain(path="1.parquet")
     step = next(step for step in plan.steps if step.name == "n-grams")
     assert (step.came_in, step.went_out, step.uncovered) == (3, 1, 0)

@@ -67,7 +67,7 @@ def test_the_text_for_duckdb_chooses_the_same_rows(table: ss.Table, where: str) 
     bound = prepare(parse(where, table.schema), table.schema)
     sql = condition_text(bound)
     if sql is None:
-        assert any(isinstance(term, TwoColumnTerm) or term.ref.is_uuid for term in terms_of(bound))
+        assert isinstance(bound, TwoColumnTerm) or any(term.ref.is_uuid for term in terms_of(bound))
         return
     assert _matching(rows, sql) == rows["n"].filter(matches(bound, rows)).to_pylist()
 

@@ -255,7 +255,8 @@ def test_rule_15_a_comparison_of_two_columns_prunes_nothing():
     # a base file holds (1, 0), a partial log (NULL, 5): merged, the row is (1, 5), and no file alone shows a < b
     evidence = evidence_of([pa.table({"a": [1, None], "b": [0, 5]}), pa.table({"a": [3, 3], "b": [5, 5]})])
     for op in ("<", "<=", "=", "!=", ">", ">=", "<=>"):
-        assert term_outcomes(prepare(f"a {op} b", schema), evidence).tolist() == [ANY, ANY]
+        bound = prepare(f"a {op} b", schema)
+        assert evaluate(bound, lambda term: term_outcomes(term, evidence), 2).tolist() == [ANY, ANY]
 
 
 def test_what_membership_rules_out():
@@ -335,7 +336,8 @@ def test_crossed_bounds_of_one_column_say_nothing_of_a_comparison_with_another()
         evidence = evidence_of([pa.table({crossed: [5], sound: [20]})])
         evidence[crossed].lower[:], evidence[crossed].upper[:] = 9, 1
         for op in ("<", "<=", ">", ">=", "=", "!="):
-            assert term_outcomes(prepare(f"x {op} y", schema), evidence).tolist() == [ANY], (crossed, op)
+            sets = evaluate(prepare(f"x {op} y", schema), lambda term: term_outcomes(term, evidence), 1)  # noqa: B023
+            assert sets.tolist() == [ANY], (crossed, op)
 
 
 def test_bounds_under_an_open_end_do_not_matter():

@@ -89,7 +89,7 @@ def test_files_that_the_statistics_do_not_cover_yet(tmp_path: Path) -> None:
     table.create_index("a", kind="stats", maintain="refresh")
     commit_rows(table, {"a": [1, 9]})
     told = table.scan("a = 5").explain()
-    assert "the statistics do not cover it yet" in told and "refreshing the statistics index on a covers them" in told
+    assert "the statistics do not cover it yet" in told and "refresh_index() of the statistics on a covers them" in told
     table.refresh_index("a", kind="stats")
     assert "cover" not in table.scan("a = 5").explain().split("why files are kept")[1]
 
@@ -119,7 +119,7 @@ def test_files_that_are_kept_with_their_slice(tmp_path: Path) -> None:
     assert _codes(table, "a = 15") == {"base": ["never_true"], "log": ["range_overlaps"]}
     assert "  1  another file of its slice is kept" in plan.explain().splitlines()
     assert "together with the other files of its slice" in plan.explain("base")
-    assert plan.explain("old") == "old: skipped: a later slice of its file group took its place"
+    assert plan.explain("old") == "old: skipped: a later slice of its file group replaced it"
     assert table.scan("a = 7").explain("log").splitlines()[1:] == ['  "a" = 7: true for no row; values are in [10, 20]']
     assert table.layout("a").files == 2
 
@@ -199,7 +199,7 @@ def test_a_kept_file_tells_its_leaves_then_its_row_groups(table: ss.Table) -> No
         '    1  "a" = 5: range overlaps [5, 9]',
     ]
     assert table.scan("a < 10").explain("0.parquet").splitlines() == [
-        "0.parquet: kept: every row of it matches",
+        "0.parquet: kept: all of its rows match",
         "  row groups 0, 1 of 2 are read",
     ]
 
@@ -212,7 +212,7 @@ def test_a_skipped_file_tells_what_excludes_it(table: ss.Table) -> None:
         '  "x" > 0.0e0: range overlaps [0, 8]',
     ]
     told = table.scan("s = '1-33'").explain("1.parquet")
-    assert told.splitlines()[1] == "  \"s\" = '1-33': the filter says that it is not there"
+    assert told.splitlines()[1] == "  \"s\" = '1-33': the Bloom filter does not contain it"
 
 
 def test_files_without_rows_and_without_row_groups(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_plan_tells_why_files_are_kept_and_what_would_help(table: ss.Table) 
         "     - a Bloom filter on s would show which of them can contain the value",
     ]
     assert "sorting by x would help" in table.scan("x > 3").explain()
-    assert "written through a transaction" in table.scan("x > 100").explain()
+    assert "files that a transaction writes" in table.scan("x > 100").explain()
     assert "true for every row" in table.scan("a < 10").explain()
     for nothing_to_tell in (None, "a < 0"):
         assert "why files are kept" not in table.scan(nothing_to_tell).explain()

@@ -140,6 +140,23 @@ class _Queries:
                 f" WHERE k < {self._random.randrange(ROWS)}",
                 f"SELECT l.k, l.user_id, amount FROM lake l ASOF JOIN dim d ON l.k >= d.first_k WHERE {where}",
                 f"SELECT k, upper(user_id) AS user_id, amount FROM lake l WHERE {where}",
+                self.first_rows(where),
+            ]
+        )
+
+    def first_rows(self, where: str) -> str:
+        """The first rows of an order, which no two rows share a place in."""
+        draw = self._random
+        key = draw.choice(["k", "ts", "tz", "amount", "user_id", "action", "price", "k::BIGINT", "-k"])
+        direction = draw.choice(["", "DESC", "NULLS FIRST", "DESC NULLS FIRST"])
+        end = f"ORDER BY {key} {direction}, l.k {draw.choice(['', 'DESC'])} LIMIT {draw.choice([1, 20, 250])} OFFSET 3"
+        return draw.choice(
+            [
+                f"SELECT k, user_id, amount FROM (SELECT * FROM lake l {end}) l WHERE {where}",
+                f"SELECT k, user_id, amount FROM lake l WHERE {where} {end}",
+                f"SELECT l.k, l.user_id, amount FROM lake l {self.join()} JOIN dim d ON l.k = d.first_k {end}",
+                f"SELECT k, user_id, amount FROM (SELECT * FROM lake WHERE k < 300 UNION ALL FROM lake) l {end}",
+                f"WITH c AS (SELECT * FROM lake l {end}) SELECT k, user_id, amount FROM c l WHERE {where}",
             ]
         )
 
@@ -203,6 +220,13 @@ def test_random_queries(table: ss.Table, oracle: duckdb.DuckDBPyConnection, seed
         "SELECT 'lake' AS lake, k AS __skipstone_0 FROM lake WHERE k = 1",
         "SELECT * EXCLUDE (amount) FROM lake NATURAL JOIN dim WHERE k < 9",
         "(SELECT k FROM lake WHERE k < 3 ORDER BY k DESC LIMIT 2) UNION ALL (SELECT k FROM lake WHERE k > 598)",
+        "SELECT name, value FROM (UNPIVOT lake ON k, price) WHERE ts < '2026-01-02'",
+        "SELECT * FROM (PIVOT lake ON action IN ('buy', 'view') USING count(*) GROUP BY user_id)",
+        "SELECT l FROM lake AS l WHERE l.k < 3",
+        "SELECT lake.* FROM lake WHERE lake.place.city = 'c3' AND k < 99",
+        "SELECT 1 FROM lake",
+        "SELECT column_name, max FROM (SUMMARIZE lake)",
+        "SELECT K, Amount AS k2 FROM lake ORDER BY k2 DESC NULLS LAST, K LIMIT 3",
     ],
 )
 def test_places_in_which_a_query_has_a_table(table: ss.Table, oracle: duckdb.DuckDBPyConnection, query: str) -> None:
@@ -228,11 +252,44 @@ def test_places_in_which_a_query_has_a_table(table: ss.Table, oracle: duckdb.Duc
         ("SELECT * FROM self WHERE k < (SELECT 100)", [6]),
         ("SELECT * FROM self WHERE random() < 2 AND k < 100", [1]),
         ("SELECT * FROM self WHERE ts < now()", [6]),
+        ("SELECT * FROM self ORDER BY ts DESC LIMIT 50", [1]),
+        ("SELECT k + 1 FROM self ORDER BY ts LIMIT 90 OFFSET 11", [2]),
+        ("SELECT * FROM (SELECT * FROM self ORDER BY ts DESC LIMIT 50) WHERE user_id = 'user-1'", [1]),
+        ("SELECT * FROM self ORDER BY ts DESC NULLS FIRST LIMIT 50", [6]),
+        ("SELECT * FROM self ORDER BY -k LIMIT 50", [6]),
+        ("SELECT * FROM self ORDER BY ts DESC LIMIT 601", [6]),
+        ("SELECT * FROM self WHERE action = 'buy' ORDER BY ts DESC LIMIT 50", [6]),
+        ("SELECT * FROM self l JOIN self m USING (k) ORDER BY l.ts DESC LIMIT 50", [6, 6]),
+        ("SELECT DISTINCT action FROM self ORDER BY action LIMIT 1", [6]),
     ],
 )
 def test_which_files_are_read(table: ss.Table, query: str, files: list[int]) -> None:
     lines = [line for line in table.sql(query, explain=True).splitlines() if line.startswith("self: ")]
     assert [int(line.split()[1]) for line in lines] == files
+
+
+def test_an_order_that_ignores_case_loses_no_row(tmp_path: Path) -> None:
+    for number, texts in enumerate((["B", "C"], ["a", "b"])):
+        pq.write_table(pa.table({"t": texts}), tmp_path / f"{number}.parquet")
+    table, connection = ss.create(tmp_path), duckdb.connect()
+    for query in ("SELECT t FROM lake ORDER BY t LIMIT 1", "SELECT t FROM lake ORDER BY t COLLATE NOCASE LIMIT 1"):
+        for setting in ("SET default_collation = ''", "SET default_collation = 'nocase'"):
+            connection.execute(setting).fetchall()
+            is_folded = "nocase" in f"{setting} {query}".casefold()
+            assert ss.sql(query, lake=table, con=connection).fetchall() == [("a" if is_folded else "B",)]
+
+
+def test_a_covered_query_reads_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    pq.write_table(_events(), folder / "a.parquet")
+    table = ss.create(folder)
+    table.create_index("user_id", kind="secondary", include=["k", "action"])
+    query = "SELECT action, count(*) FROM self WHERE user_id = 'user-7' AND k > 10 GROUP BY ALL"
+    wanted = duckdb.sql(query.replace("self", f"'{folder}/*.parquet'"))
+    assert "no data file read" in table.sql(query, explain=True)
+    assert _shown(table.sql(query)) == _shown(wanted)
+    assert "read by DuckDB" in table.sql(query.replace("count(*)", "sum(amount)"), explain=True)
 
 
 def test_keys_of_a_small_table_prune(table: ss.Table) -> None:

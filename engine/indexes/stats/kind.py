@@ -25,9 +25,7 @@ from ...predicates import (
     And,
     Node,
     Term,
-    TwoColumnTerm,
     can_match,
-    columns_of,
     evaluate,
     terms_of,
 )
@@ -37,9 +35,9 @@ from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
 from ..derived import has_expression
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
-from ..probe_results import AnyTerm, ColumnEvidence, ProbeResult, term_sets
+from ..probe_results import ColumnEvidence, ProbeResult, term_sets
 from . import format as stats
-from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, file_partition_evidence
+from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence
 
 if TYPE_CHECKING:
     from ...handle import Handle
@@ -148,13 +146,13 @@ BOTH = TRUE | FALSE
 
 @dataclass
 class StatsProbe:
-    """The statistics of one column, or of columns that the predicate compares with each other.
+    """The statistics of one column.
 
-    terms    of the predicate: those of which these columns, and the partition's, are all
+    terms    of the predicate: those over this column
     """
 
-    columns: list[StatsColumn]
-    terms: list[AnyTerm]
+    column: StatsColumn
+    terms: list[Term]
     step: str = "statistics"
     label: str = "stats"
     note: str = ""
@@ -162,7 +160,7 @@ class StatsProbe:
 
     @property
     def index(self) -> IndexState:
-        return self.columns[0].index
+        return self.column.index
 
     @property
     def parts(self) -> Collection[Node]:
@@ -170,15 +168,15 @@ class StatsProbe:
 
     @property
     def is_complete(self) -> bool:
-        """Its first column lists every live file."""
-        return self.columns[0].is_complete
+        """The column lists every live file."""
+        return self.column.is_complete
 
     def run(self, files: ProbedFiles) -> ProbeResult:
         """Raises DamagedRun. Where the summary of a block leaves one outcome for all of its files, as it does within a
         range of a clustered column, no entry is read; where it leaves one but for nulls, no bounds are."""
-        if files.is_base is not None or not all(column.is_complete for column in self.columns):
+        if files.is_base is not None or not self.is_complete:
             return self._result(files, {})
-        columns = {column.name: column for column in self.columns}
+        columns = {self.column.name: self.column}
         sets: dict[Node, np.ndarray] = {term: _over_pieces(term, columns, files.ids) for term in self.terms}
         by_bounds, by_nulls = (np.zeros(len(files.ids), dtype=bool) for _ in range(2))
         for of_term in sets.values():
@@ -202,8 +200,8 @@ class StatsProbe:
 
         Of sought values, most files may hold one, and another: whether nulls are there as well matters only where the
         bounds are one value, so that every row may match. Their counts alone are looked up."""
-        first = self.columns[0]
-        is_sought = all(isinstance(term, Term) and term.op in ("=", "in") for term in self.terms)
+        first = self.column
+        is_sought = all(term.op in ("=", "in") for term in self.terms)
         ids, rows, schemas = first.stats.entries(within.first, within.stop, span, needs_nulls=not is_sought)
         evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
         result = self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
@@ -219,19 +217,15 @@ class StatsProbe:
         self, files: ProbedFiles, evidence: dict[str, ColumnEvidence], *, with_bounds: bool = True
     ) -> ProbeResult:
         covered = np.ones(len(files.ids), dtype=bool)
-        for column in self.columns:
-            if column.name not in evidence:
-                evidence[column.name], has_entry = column.of_files(files, with_bounds=with_bounds)
-                covered &= has_entry
-        for name in dict.fromkeys(name for term in self.terms for name in columns_of(term)):
-            if name not in evidence:
-                evidence[name] = file_partition_evidence(files.snapshot, name, files.ids)
+        name = self.column.name
+        if name not in evidence:
+            evidence[name], covered = self.column.of_files(files, with_bounds=with_bounds)
         return ProbeResult({term: term_sets(term, evidence, len(files.ids)) for term in self.terms}, covered)
 
     def needed_span(self, bound: Node) -> tuple[int, int] | None:
         """Order codes of the first column between which, inclusive, a file must have a value for the predicate to be
         TRUE in it; None where that is not known, or where bounds are not all codes of one type without NaN."""
-        in_files, name = self.columns[0].in_files, self.columns[0].name
+        in_files, name = self.column.in_files, self.column.name
         kind = in_files.type
         if in_files.kinds() != [kind] or in_files.lacking or pa.types.is_floating(kind):
             return None
@@ -251,29 +245,15 @@ class StatsProbe:
 def stats_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[StatsProbe]:
     """The statistics of a predicate's columns, the most selective first: what the first leave need only be looked up in
     the others. Values that are sought leave less than ranges do, and codes are read faster than bytes."""
-    terms, partitioning = terms_of(bound), snapshot.instant.partitioning
-    columns: dict[str, StatsColumn] = {}
-    for name in dict.fromkeys(name for term in terms for name in columns_of(term)):
-        column = StatsColumn.of(snapshot, name, damaged)
-        if column is not None:
-            columns[name] = column
-    group_of = {name: name for name in columns}  # columns that are compared go together, by the name of one
-    usable = [term for term in terms if all(name in columns or name in partitioning for name in columns_of(term))]
-    for term in usable:
-        names = [name for name in columns_of(term) if name in columns]
-        for name in names[1:]:
-            old, new = group_of[name], group_of[names[0]]
-            group_of = {n: new if group == old else group for n, group in group_of.items()}
-    probes = []
-    for group in dict.fromkeys(group_of.values()):
-        of_group = [columns[name] for name in columns if group_of[name] == group]
-        of_mine = [term for term in usable if any(group_of.get(name) == group for name in columns_of(term))]
-        probes.append(StatsProbe(sorted(of_group, key=lambda column: not column.is_complete), of_mine))
-    looked_up = {term.column for term in terms if isinstance(term, Term) and term.op in EQUALITIES}
+    of_columns: dict[str, list[Term]] = {}
+    for term in terms_of(bound):
+        of_columns.setdefault(term.column, []).append(term)
+    columns = {name: StatsColumn.of(snapshot, name, damaged) for name in of_columns}
+    probes = [StatsProbe(column, of_columns[name]) for name, column in columns.items() if column is not None]
 
     def cost(probe: StatsProbe) -> tuple[bool, bool]:
-        is_sought = any(column.name in looked_up for column in probe.columns)
-        return not is_sought, any(canon.order_class(c.in_files.type) == "bytes" for c in probe.columns)
+        is_sought = any(term.op in EQUALITIES for term in probe.terms)
+        return not is_sought, canon.order_class(probe.column.in_files.type) == "bytes"
 
     return sorted(probes, key=cost)
 
@@ -316,7 +296,7 @@ def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) 
     most one block of each column and run, and the predicate is evaluated piece by piece. Only columns that list every
     live file take part.
     """
-    columns = {column.name: column for probe in probes for column in probe.columns if column.is_complete}
+    columns = {column.name: column for probe in probes if (column := probe.column).is_complete}
     ends = [np.concatenate([b.first, b.stop]) for column in columns.values() for b in column.stats.blocks]
     cuts = np.sort(np.concatenate([*ends, within.first, within.stop]))
     cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])]  # np.unique imports np.ma, 7 ms of a process
@@ -342,12 +322,11 @@ def _position(first: np.ndarray, stop: np.ndarray, numbers: np.ndarray) -> np.nd
     return np.where((before >= 0) & (numbers < stop[np.maximum(before, 0)]), before, -1)
 
 
-def _over_pieces(term: AnyTerm, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
+def _over_pieces(term: Term, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
     """uint8 [pieces]: what a term may come out as for a file of each piece."""
-    names = columns_of(term)
-    if isinstance(term, TwoColumnTerm) or names[0] not in columns:
+    if term.column not in columns:
         return np.full(len(first), ANY, dtype=np.uint8)
-    column = columns[names[0]]
+    column = columns[term.column]
     outcomes = np.zeros(len(first), dtype=np.uint8)
     for blocks in column.stats.blocks:  # whichever run its entry is in
         sets = term_sets(term, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
