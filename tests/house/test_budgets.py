@@ -17,7 +17,7 @@ BUDGETS = {  # room: (lines, files)
     "hfile_like": (5_165, 24),
     ".": (1_746, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
-    "engine/scan": (8_560, 30),
+    "engine/scan": (8_570, 30),
     "serve": (1_100, 8),
     "engine/commit": (4_765, 18),
     "engine/state": (4_240, 21),
