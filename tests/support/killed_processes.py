@@ -8,14 +8,13 @@ acknowledged is there once and none that was half written, filters and secondary
 are as they were, the next commit works, and a clean leaves nothing of the dead. Then the next process acts on the same
 lake. Prints a line for each thing that must not be, and at its end the figures as JSON.
 
-The process in the middle touches no storage: it only forks, so each of the others begins afresh.
+The process in the middle touches no storage and starts no thread: it loads the modules and forks.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import random
@@ -31,6 +30,7 @@ from typing import Any
 
 import remote_lake
 import skipstone as ss
+from loaded_modules import load_all
 from skipstone.engine.state import version_files
 from skipstone.engine.storage.local import LocalStorage
 from skipstone.engine.storage.object_store import ObjectStorage
@@ -38,7 +38,7 @@ from table_recovery import readable_versions, recovered
 
 KILLS_A_LAKE = 4
 SECONDS_MAX = 90
-LATE_CALLS = 14  # so many calls to the storage most actions make at most
+LATE_CALLS = 10  # so many calls to the storage most actions make at most
 CHANGES = ("create", "put", "put_if_absent", "delete")
 Tell = Callable[..., None]
 
@@ -229,7 +229,7 @@ def _numbers(table: ss.Table, tell: Tell) -> set[int]:
     for finding in table.verify(deep=True):
         tell("finding", f"verify: {finding}")
     found = remote_lake.numbers(table)
-    some = sorted(found)[:: max(1, len(found) // 5)]
+    some = sorted(found)[:: max(1, len(found) // 2)]
     for where, count in [*((f"id = 'k{i}'", 1) for i in some), *((f"n = {i}", 1) for i in some), ("n = -5", 0)]:
         if table.scan(where).count() != count or table.scan(where).to_table().num_rows != count:
             tell("finding", f"{where} does not give {count} rows")
@@ -269,11 +269,12 @@ def forked(work: Callable[[Tell], None], kill_after_s: float | None = None) -> t
 
 
 class Run:
-    """Kills, their lakes, and the figures. `lie`: what the check must find, to try the check itself."""
+    """Kills, their lakes, and the figures. `lie`: what the check must find in a lake, to try the check itself."""
 
-    def __init__(self, seed: int, lie: str | None):
-        self.random, self.lie = random.Random(seed), lie
+    def __init__(self, seed: int):
+        self.random, self.lie = random.Random(seed), ""
         self.figures: Counter[str] = Counter()
+        self.comparisons = 0
         self.actions: Counter[str] = Counter()
         self.findings: list[str] = []
 
@@ -311,7 +312,7 @@ class Run:
         }
         lines, status = forked(lambda tell: check(lake, told, tell))
         self._note(where, lines)
-        self.figures["comparisons"] += sum(line[0] == "compared" for line in lines)
+        self.comparisons += sum(line[0] == "compared" for line in lines)
         if not lines or lines[-1][0] != "state":
             self.findings.append(f"{where}: the check ended with {status}")
             return None
@@ -340,34 +341,36 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default="local,local,delta")
-    parser.add_argument("--lie", choices=["acknowledged", "left"])
+    parser.add_argument("--lies", default="", help="acknowledged,left: one a lake")
     asked = parser.parse_args()
     version_files.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    kinds = asked.kinds.split(",")
+    kinds, lies = asked.kinds.split(","), asked.lies.split(",")
+    kills_a_lake = min(KILLS_A_LAKE, -(-asked.kills // len(kinds)))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skipstone-kills-")))
         options, bucket = {}, ""
-        for library in ("duckdb", "pyarrow.dataset", *(["deltalake"] if "delta" in kinds else [])):
-            importlib.import_module(library)  # once, not in each process
+        load_all(*(["deltalake"] if "delta" in kinds else []))
         if "s3" in kinds:
             import seaweed_server
 
             (folder / "server").mkdir()
             server = stack.enter_context(seaweed_server.running(folder / "server"))
             options, bucket = server.options, server.bucket
-        run, printed, lakes = Run(asked.seed, asked.lie), 0, 0
+        run, printed, lakes = Run(asked.seed), 0, 0
         with contextlib.suppress(KeyboardInterrupt):  # what was tried until then counts
-            while run.figures["kills"] < asked.kills and run.figures["not killed"] < 20 + asked.kills:
-                kind, lakes = kinds[lakes % len(kinds)], lakes + 1
+            trials_max = len(lies) if asked.lies else 20 + 2 * asked.kills
+            while run.figures["kills"] < asked.kills and run.figures.total() < trials_max:
+                kind, run.lie, lakes = kinds[lakes % len(kinds)], lies[lakes % len(lies)], lakes + 1
                 (folder / str(lakes)).mkdir()
                 root = f"s3://{bucket}/kills-{os.getpid()}-{lakes}" if kind == "s3" else str(folder / str(lakes))
                 lake = (Delta if kind == "delta" else Lake)(root, options if kind == "s3" else {})
-                run.kill_some(lake, min(KILLS_A_LAKE, asked.kills - run.figures["kills"]))
+                run.kill_some(lake, min(kills_a_lake, asked.kills - run.figures["kills"]))
                 for finding in run.findings[printed:]:
                     print(finding.replace("\n", " | "), flush=True)
                 printed = len(run.findings)
-        print(json.dumps({**run.figures, "findings": len(run.findings), "in": run.actions}), flush=True)
+        counts = {"comparisons": run.comparisons, "findings": len(run.findings), "in": run.actions}
+        print(json.dumps({**run.figures, **counts}), flush=True)
 
 
 if __name__ == "__main__":

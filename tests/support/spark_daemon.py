@@ -7,17 +7,17 @@ this stands in for the interpreter. That an executor finds and loads everything 
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import importlib
 import os
 import sys
 from pathlib import Path
 
-LOADED = (
-    *("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pyspark.worker"),
+from loaded_modules import load_all
+
+LOADED = (  # PySpark 3.5 has no workers for data sources
+    "pyspark.worker",
     *(f"pyspark.sql.worker.{name}_data_source" for name in ("create", "write_into")),
-    *("pyspark.sql.worker.plan_data_source_read", "skipstone.spark_adapter.source"),
+    "pyspark.sql.worker.plan_data_source_read",
 )
 
 
@@ -35,9 +35,7 @@ def main() -> None:
     sys.path[0] = os.getcwd()  # as for -m
     sys.argv[1:3] = []
 
-    for module in LOADED:
-        with contextlib.suppress(ModuleNotFoundError):  # PySpark 3.5 has no workers for data sources
-            importlib.import_module(module)
+    load_all(*LOADED)
     from pyspark.daemon import manager
 
     gc.freeze()  # after each piece of work a worker collects garbage: not among all these modules
