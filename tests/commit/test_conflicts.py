@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from lake_strategies import add_told, live_paths, make_file, told_file
+from skipstone.engine.commit.commit import commit
+from skipstone.engine.storage import FileMissingError
 
 Act = Callable[[object], None]  # what one transaction does
 LIVE = ("f.parquet", "g.parquet", "h.parquet")
@@ -64,7 +67,7 @@ PAIRS = [  # two transactions on one version, and the file over which they meet 
 ]
 
 
-@pytest.mark.some_cases(7)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("is_swapped", [False, True])
 @pytest.mark.parametrize("one, other, met", PAIRS)
 def test_rule_04_two_handles(lake: Path, one: Act, other: Act, met: str | None, is_swapped: bool) -> None:
@@ -226,3 +229,22 @@ def test_rule_18_two_states_of_one_commit(tmp_path: Path) -> None:
     race("failed", "failed")
     with pytest.raises(ss.CommitConflictError, match="'c'"):
         race("inflight", "rolled_back")
+
+
+def test_files_that_a_clean_removed_while_a_transaction_paused_are_no_damage(lake: Path) -> None:
+    """The version at which it began was cleaned: it begins again. One that is kept lacks a file: that is damage."""
+
+    def lacks_a_file(*_: object) -> None:
+        raise FileMissingError("runs/aa/gone.sbf")
+
+    with ss.open(lake) as paused, ss.open(lake) as table:
+        for value in range(3):
+            with table.transaction() as tx:
+                tx.write(pa.table({"a": [value]}))
+        with pytest.raises(FileMissingError):
+            commit(paused.handle, "optimize", lacks_a_file)
+        table.clean(retain_versions=1, min_age=dt.timedelta(0))
+        with pytest.raises(ss.CommitConflictError, match="version 1, at which this began, was cleaned"):
+            commit(paused.handle, "optimize", lacks_a_file)
+        with pytest.raises(FileMissingError):
+            commit(table.handle, "optimize", lacks_a_file)

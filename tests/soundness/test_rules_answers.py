@@ -27,7 +27,8 @@ def test_rule_33_what_is_not_understood_never_prunes(tmp_path: Path) -> None:
     plan = table.scan((ss.col("a") == 1) & unknown)
     assert plan.files().column("path").to_pylist() == ["1.parquet"]  # the other part of the AND does prune
     assert plan.row_groups().num_rows == 1
-    for ask in (plan.to_table, plan.count, lambda: list(plan.to_batches())):
+    first = [table.scan((ss.col("a") == 1) & unknown, order_by="s", limit=limit).to_table for limit in (None, 1, 0)]
+    for ask in (plan.to_table, plan.count, lambda: list(plan.to_batches()), *first):
         with pytest.raises(ss.PredicateError, match=r"(?i)regexp_?like"):
             ask()
     assert table.scan((ss.col("a") == 1) | unknown).files().num_rows == 2
