@@ -53,7 +53,7 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # By default the examples are the same in every run, so that what passed once is not refused by luck the next time; new
 # ones are looked for by `make test-all`.
 settings.register_profile(
-    "default", max_examples=6, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
+    "default", max_examples=5, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
 )
 settings.register_profile("all", max_examples=EXAMPLES_ALL, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("all" if is_thorough() else "default")

@@ -37,6 +37,7 @@ def measured(built: SplitBlockFilter, count: int) -> float:
     return hits / count
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="tens of millions of probes are for compiled kernels")
 @pytest.mark.parametrize("fpp", [0.01, 0.001, 0.0001])
 def test_measured_false_positives_are_within_a_tenth_of_the_asked(fpp: float):

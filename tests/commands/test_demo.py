@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from skipstone.commands import demo, demo_lake
 from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
@@ -60,6 +61,7 @@ def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert table.verify(deep=True) == []
 
 
+@only_in_test_all
 def test_demo_ends_with_3_where_answers_differ(
     made_up: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import threading
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from loaded_modules import processes_apart
 
 SCHEMA = pa.schema([("p", pa.int32()), ("writer", pa.int64()), ("n", pa.int64())])
 WRITERS, COMMITS, ROWS = 4, 10, 3
@@ -112,8 +112,7 @@ def test_two_creates_of_one_table_one_of_them_loses(tmp_path: Path) -> None:
 def test_tasks_of_other_processes_are_bound_by_one_commit(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
     table.create_index("n", kind="bloom")
-    spawn = multiprocessing.get_context("spawn")
-    with table.transaction() as tx, spawn.Pool(2) as pool:
+    with table.transaction() as tx, processes_apart().Pool(2) as pool:
         for result in pool.starmap(_task, [(pickle.dumps(tx.task_spec()), number) for number in range(6)]):
             tx.add_task(result)
         assert ss.open(tmp_path).scan().count() == 0

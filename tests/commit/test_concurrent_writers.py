@@ -7,7 +7,6 @@ holds it is removed, and another written, in one commit), and races for files th
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import threading
 import time
@@ -19,6 +18,7 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from faulty_storage import Fault, troubled
+from loaded_modules import processes_apart
 
 SCHEMA = pa.schema([("p", pa.int32()), ("writer", pa.int64()), ("n", pa.int64())])
 COUNTER, PRIZE = -1, -2  # writers that are none
@@ -134,8 +134,8 @@ def test_processes_commit_with_removals(tmp_path: Path) -> None:
     processes, commits = (8, 100) if is_thorough() else (2, 5)
     prepare(tmp_path)
     first = ss.open(tmp_path).version
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=work, args=(str(tmp_path), number, commits)) for number in range(processes)]
+    apart = processes_apart()
+    writers = [apart.Process(target=work, args=(str(tmp_path), number, commits)) for number in range(processes)]
     began = time.monotonic()
     try:
         for writer in writers:

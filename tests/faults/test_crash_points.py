@@ -141,9 +141,7 @@ def without_temporaries(tree: Tree) -> Tree:
     return {path: content for path, content in tree.items() if TEMPORARY_PREFIX not in path}
 
 
-@pytest.mark.parametrize(
-    "action", tried("create", "create_index secondary", "restore", "clean", "purge"), ids=lambda action: action.name
-)
+@pytest.mark.parametrize("action", tried("create", "create_index secondary", "purge"), ids=lambda action: action.name)
 def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch, record_property
 ) -> None:

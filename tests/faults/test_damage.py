@@ -60,7 +60,7 @@ def _indexed(root: Path) -> ss.Table:
     return table
 
 
-FLIPS = 100 if is_thorough() else 5  # of a file
+FLIPS = 100 if is_thorough() else 3  # of a file
 QUERIES = {"a = 3": 1, "a >= 10": 8, "a = 30 OR s = 'z'": 3, "a = 1000": 0, "NOT (a < 31)": 1}
 
 

@@ -229,7 +229,7 @@ _STEP = st.tuples(
 )
 
 
-@settings(max_examples=examples(5), deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(3), deadline=None, phases=[Phase.generate])
 @given(st.lists(_STEP, min_size=4, max_size=10), st.integers(0, 1000))
 def test_rule_44_whatever_is_lost_or_copied_no_answer_is_wrong_in_silence(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], seed: int

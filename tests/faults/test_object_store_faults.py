@@ -19,7 +19,7 @@ from skipstone.engine.storage import FileMissingError, StorageOptions, Uncertain
 from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
 
 ROOT = "s3://twin/lake"
-STRIDE = 1 if is_thorough() else 31  # calls; each fault at other ones
+STRIDE = 1 if is_thorough() else 47  # calls; each fault at other ones
 Objects = dict[str, Stored]
 
 
@@ -84,7 +84,7 @@ def test_one_fault_at_any_call_is_overcome(action: str, begun: Objects) -> None:
     print(f"\n{action}: {tried} faults, one a run; each was overcome")
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["busy", "lost", "late", "denied"])
 def test_a_store_that_fails_for_good_leaves_all_or_nothing(kind: str, action: str, begun: Objects) -> None:
@@ -119,7 +119,7 @@ def made_files() -> Objects:
 def test_create_over_faults(kind: str) -> None:
     """One fault is overcome; where the store fails for good, there is a table or none, and the next try gets one."""
     for lasting in (False, True):
-        for at in range(1 if is_thorough() else 1 + lasting, 16, 1 if is_thorough() else 4):
+        for at in range(1 if is_thorough() else 1 + lasting, 16, 1 if is_thorough() else 7):
             twin = Twin(made_files())
             with twin_stores(twin=twin):
                 twin.fault_at(kind, at, lasting=lasting)

@@ -44,7 +44,7 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
         if key in seen:
             continue
         seen.add(key)
-        if not is_thorough() and len(seen) % 5 != 1:
+        if not is_thorough() and len(seen) % 8 != 1:
             continue
         root = tmp_path / str(number)
         put_tree(moment.tree("killed"), root)

@@ -59,13 +59,13 @@ class Trials:
         return self.folder / name
 
     def chosen(self, kind: str) -> list[int]:
-        """The calls at which a fault of a kind is tried: all of them, or one of every sixth sort, and
+        """The calls at which a fault of a kind is tried: all of them, or one of every twelfth sort, and
         of the next sorts where the next kind is tried."""
         if is_thorough():
             numbers = range(1, len(self.calls) + 1)
         else:
             each = sorted({call: number for number, call in enumerate(self.calls, start=1)}.values())
-            numbers = each[list(METHODS).index(kind) :: 6]
+            numbers = each[2 * list(METHODS).index(kind) :: 12]
         return [n for n in numbers if self.calls[n - 1][0] in METHODS[kind]]
 
     def attempt(self, kind: str, at: int) -> str:

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from example_counts import is_thorough, only_in_test_all
+from loaded_modules import run_code
 from sorted_file_corruption import Job
 from sorted_file_crafted import CRAFTED
 from sorted_file_layout import HEAD_BYTES, SECTION_BYTES, Layout, u
 from sorted_file_samples import file_of, names
 
 SUPPORT = Path(__file__).parents[1] / "support"
-PROGRAM = SUPPORT / "sorted_file_corruption.py"
 # Of files of many blocks, blocks of one kind.
 _LARGE_BYTES = 3500
 
@@ -47,7 +47,7 @@ def _done(folder: Path, jobs: list[Job]) -> list[dict]:
     folder.mkdir()
     listed, place = folder / "jobs.json", folder / "place"
     listed.write_text(json.dumps([{**asdict(job), "place": str(place), "folder": str(folder)} for job in jobs]))
-    done = subprocess.run([sys.executable, str(PROGRAM), str(listed)], capture_output=True, text=True, env=os.environ)
+    done = run_code("import sorted_file_corruption; sorted_file_corruption.main()", listed)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(told) != len(jobs):
         name = jobs[min(len(told), len(jobs) - 1)].name

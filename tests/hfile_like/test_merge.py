@@ -177,7 +177,7 @@ RANGES = st.builds(
 RUNS = st.lists(st.lists(RANGES, min_size=1, max_size=3).map(lambda parts: {k: v for p in parts for k, v in p.items()}))
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(
     runs=RUNS.filter(len),
     drop=st.booleans(),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
+from loaded_modules import run_code
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from sorted_file_builders import numbered, written
 
@@ -46,7 +45,7 @@ def test_a_writer_that_is_killed_leaves_no_file_or_the_old_one(tmp_path):
         "    writer.put_meta('m', os.urandom(100_000))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(old), str(tmp_path / "new.skb")], env={**os.environ})
+    ended = run_code(program, old, tmp_path / "new.skb")
     assert ended.returncode == -signal.SIGKILL
     assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == ["old.skb"]
     assert SortedFileReader(old).num_entries == 3
@@ -89,5 +88,5 @@ assert reader.scan_table(columns=[]).num_rows == 80
 
 def test_many_blocks_that_grow_are_held_one_by_one() -> None:
     """320 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
-    done = subprocess.run([sys.executable, "-c", _BOMBS], capture_output=True, text=True)
+    done = run_code(_BOMBS)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -87,6 +87,7 @@ bench.report()
 """
 
 
+@only_in_test_all
 def test_contenders_apart(tmp_path: Path) -> None:
     def run(answer: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-c", _APART, str(tmp_path), answer]

@@ -76,6 +76,7 @@ def kept(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@only_in_test_all
 def test_an_archive_without_a_home(archive: Path, kept: Path, tmp_path: Path) -> None:
     """What one application unpacked is found by the next, which unpacks it elsewhere."""
     assert _insert(Path(shutil.copy(archive, tmp_path / "again.zip")), kept)[:2] == (1, 0)

@@ -85,7 +85,7 @@ CASES = [  # the expression, a predicate that it serves, and one that asks for a
 ]
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("expression", "where", "other"), CASES)
 def test_an_expression_prunes_what_names_it(tmp_path: Path, kind: str, expression: str, where: str, other: str) -> None:
@@ -122,7 +122,7 @@ FORMS = ("{e} = {v}", "{e} < {v}", "{e} >= {v}", "{e} IN ({v}, {w})", "{e} BETWE
 FORMS = (*FORMS, "{e} IS NULL", "{e} IS NOT NULL", "{e} > {v} OR id = 3", "{e} <> {v} AND {e} < {w}")
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(6))
 @given(data=st.data())
 def test_statistics_of_expressions_exclude_no_row(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -272,7 +272,7 @@ SOUGHT = st.sampled_from(["1", "1.0", "x", "y", "ä", "true", "null", "", "[1]",
 
 
 @given(documents=st.lists(DOCUMENTS, min_size=4, max_size=24), sought=SOUGHT, kind=st.sampled_from(KINDS))
-@settings(max_examples=examples(5, 200))
+@settings(max_examples=examples(3, 200))
 def test_random_documents_return_what_duckdb_does(
     documents: list, sought: str, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -301,7 +301,7 @@ WHOLE = ["n", "n + 1", "abs({0})", "{0} * 2", "{0} - 7", "{0} % 5", "length(emai
 
 
 @given(data=st.data())
-@settings(max_examples=examples(5, 200))
+@settings(max_examples=examples(3, 200))
 def test_random_expressions_return_what_duckdb_does(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

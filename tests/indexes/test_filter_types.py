@@ -66,7 +66,7 @@ def _lake(data: st.DataObject, root: Path, name: str) -> ss.Table:
     return table
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("name", FILTERED)
 @settings(max_examples=examples(2, 60))
 @given(data=st.data())

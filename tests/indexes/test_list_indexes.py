@@ -85,7 +85,7 @@ SAME = [
 ]
 
 
-@pytest.mark.some_cases(14)
+@pytest.mark.some_cases(9)
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64())], ids=str)
 @pytest.mark.parametrize("index", KINDS)
 @pytest.mark.parametrize(("where", "prunes"), SAME)
@@ -140,7 +140,7 @@ FORMS = (
 
 
 @given(data=st.data())
-@settings(max_examples=examples(5, 200))
+@settings(max_examples=examples(3, 200))
 def test_random_lists_return_what_duckdb_does(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     kind = data.draw(st.sampled_from(list(VALUES)))
     values, text = VALUES[kind]

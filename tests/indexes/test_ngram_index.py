@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples, few_of, is_thorough
+from example_counts import examples, few_of, is_thorough, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
@@ -112,7 +112,7 @@ def test_scans_return_what_duckdb_returns(
     assert json.loads(row["options"])["ignore_case"] is ignore_case
 
 
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(3))
 @given(
     files=st.lists(st.lists(st.none() | st.text("abAB0129é日\n", max_size=12), max_size=25), min_size=1, max_size=3),
     needles=st.lists(st.text("abAB0129é日%_", max_size=6), min_size=1, max_size=3),
@@ -280,6 +280,7 @@ def test_blocks_are_read_as_they_were_written(blocks: int, marked: list[tuple[in
             assert (has == is_there).all()
 
 
+@only_in_test_all
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Entries that do not fit wait on the disk, and a file of many blocks has larger ones."""
     monkeypatch.setattr(build, "MEMORY_BYTES", 1)

@@ -49,6 +49,7 @@ def test_rule_20_a_file_that_left_behind_a_refreshed_index_lends_its_place_to_no
         assert kept_paths(fresh, "x = 1") == []
 
 
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
 @pytest.mark.filterwarnings("ignore:an index run is damaged")
 def test_a_damaged_statistics_run_hinders_no_commit(tmp_path: Path, how: str) -> None:

@@ -55,7 +55,7 @@ def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path:
         )
 
 
-@pytest.mark.some_cases(3)
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("how", ["written", "attached", "told"])
 def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how: str, partitioned: bool) -> None:

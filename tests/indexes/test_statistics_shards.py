@@ -175,7 +175,7 @@ VALUES = st.integers(-20, 20)
 
 
 @given(data=st.data())
-@settings(max_examples=examples(4))
+@settings(max_examples=examples(3))
 def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None:
     """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

@@ -189,7 +189,7 @@ def test_a_file_that_differs_is_named_and_no_row_is_wrong(tmp_path: Path, change
     table = ss.open(copy)
     assert table.scan("k IS NOT NULL").count() == len(want)
     assert _rows(table, "k IS NOT NULL") == want
-    for value in {v + d for v in want for d in (0, 1, 3)}:
+    for value in {v + d for v in want for d in (0, 3)}:
         assert _rows(table, f"k = {value}") == [v for v in want if v == value]
     live = 3 if change == "missing" else 4
     assert _covered(table) == {"stats": live, "bloom": 3, "secondary": 3}
@@ -397,7 +397,7 @@ def _overwritten(file: Path, number: int, change: str, at_once: int) -> pa.Table
     return rows
 
 
-@settings(max_examples=examples(4, 300), deadline=None)
+@settings(max_examples=examples(3, 300), deadline=None)
 @given(
     changes=st.lists(CHANGES, min_size=1, max_size=4),
     written=st.lists(st.booleans(), min_size=4, max_size=4),

@@ -94,7 +94,7 @@ SPANS = st.tuples(
 )
 
 
-@settings(max_examples=examples(15, 2000), deadline=None)
+@settings(max_examples=examples(9, 2000), deadline=None)
 @given(spans=st.lists(SPANS, max_size=4), are_runs=st.booleans(), kind=st.sampled_from(["i", "u", "p"]))
 def test_whole_vectors_give_the_rows_that_were_put_in(
     tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[int, int, int]], are_runs: bool, kind: str

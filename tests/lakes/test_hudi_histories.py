@@ -129,7 +129,7 @@ def _kinds(table) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-@settings(max_examples=examples(2, 150), deadline=None)
+@settings(max_examples=examples(1, 150), deadline=None)
 @given(steps=_STEPS)
 def test_what_is_read_is_what_is_live(version, kind, steps):
     folder = Path(tempfile.mkdtemp())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from loaded_modules import run_code
 from log_lakes import catalog
 from skipstone.engine.lakes.detect import locate
 
@@ -168,7 +167,7 @@ print(sorted(table.scan().to_table()["a"].to_pylist()))
 """
 
     def run(verb):
-        done = subprocess.run([sys.executable, "-c", program, verb], capture_output=True, text=True, check=False)
+        done = run_code(program, verb)
         assert not done.returncode, done.stderr
         return done.stdout.strip()
 

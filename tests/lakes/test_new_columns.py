@@ -238,7 +238,7 @@ def _alter(draw, table: ss.Table, model: Model) -> None:
         model.columns[name] = number
 
 
-@settings(max_examples=examples(12, 400))
+@settings(max_examples=examples(6, 400))
 @given(data=st.data())
 def test_rule_55_random_histories_of_columns(data: st.DataObject) -> None:
     """What a lake shows after files that come with more columns, alterations and syncs, against plain Python."""

@@ -120,7 +120,7 @@ def _check_all(table: ss.Table, values: pa.Array, literals: pa.Array) -> None:
     st.lists(st.sampled_from(["bloom", "secondary"]), max_size=2, unique=True),
     st.booleans(),
 )
-@settings(max_examples=examples(8), phases=[Phase.generate])  # to shrink one takes minutes
+@settings(max_examples=examples(5), phases=[Phase.generate])  # to shrink one takes minutes
 def test_indexes_of_before_stay_right_after_a_sync_that_widens(
     kinds: tuple[pa.DataType, pa.DataType], data: st.DataObject, indexes: list[str], refresh: bool
 ) -> None:

@@ -64,7 +64,7 @@ def _check(lake: Path, column: str = "v") -> ss.Table:
     return table
 
 
-@pytest.mark.some_cases(3)
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("name", cases(BY_DUCKDB, ["variant", "variant of objects"], "duckdb", 2))
 def test_what_duckdb_writes(tmp_path: Path, name: str) -> None:
     for number, options in enumerate(OPTIONS):

@@ -110,7 +110,7 @@ def _check_column(table: ss.Table, name: str, values: pa.ChunkedArray) -> None:
         assert table.scan(col(name) == value, columns=["id"]).count() == numbers.count(value), name
 
 
-@pytest.mark.some_cases(3)
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("options", list(OPTIONS))
 def test_files_of_all_codecs_and_page_versions_are_read_as_pyarrow_reads_them(tmp_path: Path, options: str) -> None:
     table = _checked(tmp_path, _write(tmp_path / "a.parquet", WHOLE, **OPTIONS[options]))

@@ -51,7 +51,7 @@ def _by_us(table: ss.Table, where: object, params: object = None) -> list[int]:
     return sorted(table.scan(where, columns=["n"], params=params).to_table().column("n").to_pylist())
 
 
-@pytest.mark.some_cases(12)
+@pytest.mark.some_cases(8)
 @pytest.mark.parametrize("where", WHERES)
 def test_the_rows_are_those_of_duckdb(table: ss.Table, duck: duckdb.DuckDBPyConnection, where: str) -> None:
     expected = _by_duckdb(duck, where)

@@ -137,7 +137,7 @@ def test_the_clock_prunes(times: tuple[ss.Table, duckdb.DuckDBPyConnection]) -> 
 
 @pytest.mark.parametrize("call", ["year(ts)", "extract(year FROM tz)", "year(day)"])
 def test_years(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
-    years = few_of(itertools.product((1969, 1970, 2024), OPS), 8)
+    years = few_of(itertools.product((1969, 1970, 2024), OPS), 5)
     for (year, op), flip in zip(years, itertools.cycle((False, True)), strict=False):
         _check(*times, f"{year} {op} {call}" if flip else f"{call} {op} {year}")
     for year in (0, -5, 20_000, 9_999):
@@ -148,10 +148,10 @@ def test_sums_and_prefixes(tmp_path: Path) -> None:
     columns = {"x": pa.array(NUMBERS, pa.int32()), "s": pa.array(TEXTS), "w": pa.array(NUMBERS, pa.int64())}
     table, connection = _lake(tmp_path, columns)
     sums = (("w + 1", 6), ("3 + w", 2), ("w - 2", 0), ("5 - w", 6), ("7", "w + 2"))
-    for op, (left, right) in few_of(itertools.product(OPS, sums), 13):
+    for op, (left, right) in few_of(itertools.product(OPS, sums), 8):
         _check(table, connection, f"{left} {op} {right}")
     calls = ("substr(s, 1, 2)", "substring(s, 1, 3)", "left(s, 2)")
-    for call, text in few_of(itertools.product(calls, ("a", "ab", "abc", "é", "aé", "zz")), 9):
+    for call, text in few_of(itertools.product(calls, ("a", "ab", "abc", "é", "aé", "zz")), 6):
         _check(table, connection, f"{call} = '{text}'")
     _check(table, connection, "left(s, 1) = ''", prunes=False)
     _check(table, connection, "substr(s, 2, 1) = 'b'", prunes=False)

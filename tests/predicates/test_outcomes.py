@@ -104,7 +104,7 @@ def test_no_row_comes_out_as_its_unit_said_it_could_not(case):
                 assert BIT[row_matches(node, row)] & outcome_set, (str(form), row, outcome_set)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(24))
 @given(cases())
 def test_membership_narrows_soundly(case):
     units, node, _ = case

@@ -51,7 +51,7 @@ X_IS_TRUE = Comparison("=", X, Literal(True))
 XY = pa.schema([("x", pa.int64()), ("y", pa.int64())])
 
 
-@settings(max_examples=examples(80))
+@settings(max_examples=examples(48))
 @given(schemas().flatmap(predicates))
 def test_predicates_pickle_and_hash(node):
     assert pickle.loads(pickle.dumps(node)) == node

@@ -42,7 +42,7 @@ def cases(draw):
     return draw(tables(schema)), draw(predicates(schema))
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(24))
 @given(cases())
 def test_every_row_as_plain_python_has_it(case):
     table, node = case

@@ -75,6 +75,7 @@ def test_an_escape_makes_wildcards_plain(table: ss.Table, where: str, texts: lis
     assert [TEXTS[n] for n in _rows(table, where)] == texts
 
 
+@pytest.mark.some_cases(10)
 @pytest.mark.parametrize("escape", [None, "\\", "!"])
 @pytest.mark.parametrize("pattern", ["a\\%", "a\\_b", "a\\\\b", "a!_b", "a!!b", "a_b", "a%b", "%\\%"])
 def test_like_has_no_escape_but_the_one_that_is_named(table: ss.Table, pattern: str, escape: str | None) -> None:

@@ -80,6 +80,7 @@ FORMS: dict[str, Callable[[uuid.UUID], Any]] = {
 }
 
 
+@pytest.mark.some_cases(2)
 def test_rule_43_text_bytes_and_uuids_are_one_value(table: ss.Table) -> None:
     every = sorted(v for v in _values(table) if v is not None)
     literal = IDS[20]

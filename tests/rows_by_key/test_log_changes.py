@@ -195,6 +195,7 @@ def test_a_retry_with_the_key_changes_nothing(lake: ss.Table, log: Log) -> None:
     _check(log, lake, [{**row, "v": row["v"] + 1} for row in ROWS])
 
 
+@pytest.mark.some_cases(7)
 @pytest.mark.parametrize("other", ["append", "delete", "update", "ours", "properties"])
 def test_another_writer_is_a_conflict(lake: ss.Table, log: Log, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the plan and the commit: nothing of this change is committed, and nothing of the other is lost."""
@@ -246,7 +247,7 @@ def test_an_error_leaves_no_files(lake: ss.Table, log: Log) -> None:
 
 
 @pytest.mark.parametrize("kind", LOGS, ids=["delta", "iceberg"])
-@settings(max_examples=examples(3, 100), deadline=None)
+@settings(max_examples=examples(2, 100), deadline=None)
 @given(seed=st.integers(0, 2**32), partitioning=st.sampled_from([(), ("day",), ("s", "day")]))
 def test_rows_are_those_of_a_list(
     kind: type[Log], seed: int, partitioning: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory

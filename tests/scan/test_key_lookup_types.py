@@ -114,7 +114,7 @@ def _ids(plan: ss.Plan) -> list[int]:
     return rows
 
 
-@settings(max_examples=examples(4, 400))
+@settings(max_examples=examples(3, 400))
 @given(_kinds_and_keys(), st.sampled_from([None, "secondary", "bloom"]))
 def test_rule_42_keys_mean_equals_however_many_they_are(drawn: tuple[pa.DataType, pa.Array], index: str | None) -> None:
     kind, keys = drawn

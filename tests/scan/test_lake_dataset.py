@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import skipstone as ss
 from engine_queries import ROWS_A_FILE, conditions, part, row_reprs
 from example_counts import examples
 from hypothesis import given, settings
+from loaded_modules import run_code
 
 duckdb = pytest.importorskip("duckdb")
 pl = pytest.importorskip("polars")
@@ -41,7 +40,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
 
 
 @given(conditions)
-@settings(max_examples=examples(7))
+@settings(max_examples=examples(5))
 def test_engines_get_the_rows_that_they_would_find_themselves(
     table: ss.Table, everything: pa.Table, where: tuple[str, Any]
 ) -> None:
@@ -227,7 +226,7 @@ def test_every_member_works_or_raises(table: ss.Table, tmp_path: Path) -> None:
         left = lake.scanner()
         left.head(1)
     """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    ended = run_code(textwrap.dedent(program))
     assert dict(zip([m for m, _ in members], ended.stdout.split(), strict=False)) == dict(members), ended.stderr
     assert ended.returncode == 0, ended.stderr
 

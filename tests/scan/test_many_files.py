@@ -121,7 +121,7 @@ def lake(table_of_many: Lake, request: pytest.FixtureRequest) -> Lake:
 VALUES = st.integers(-DOMAIN, DOMAIN)
 
 
-@settings(max_examples=examples(3))
+@settings(max_examples=examples(2))
 @given(low=VALUES, span=st.integers(0, DOMAIN), is_lower=st.booleans())
 def test_a_value_or_a_range_keeps_the_files_that_meet_it(lake: Lake, low: int, span: int, is_lower: bool) -> None:
     if is_lower:
@@ -130,7 +130,7 @@ def test_a_value_or_a_range_keeps_the_files_that_meet_it(lake: Lake, low: int, s
         lake.check(col("x") == low, (lake.lower <= low) & (lake.upper >= low))
 
 
-@settings(max_examples=examples(3))
+@settings(max_examples=examples(2))
 @given(
     seed=st.integers(0, 2**32),
     count=st.sampled_from([2, 15, 16, 300, 3000]),
@@ -144,7 +144,7 @@ def test_a_list_keeps_the_files_that_hold_one_of_it(lake, seed, count, center, s
     lake.check(~col("x").is_in(values), lake.keeps_other(values))
 
 
-@settings(max_examples=examples(3))
+@settings(max_examples=examples(2))
 @given(value=VALUES, ends=st.tuples(*[st.integers(0, 10 * FILES)] * 2).map(sorted))
 def test_a_clustered_column_beside_it_narrows_them(lake: Lake, value: int, ends: list[int]) -> None:
     first, stop = ends
@@ -175,7 +175,7 @@ def test_all_files_are_listed(lake: Lake) -> None:
 _BOUNDS = st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([0, 1, 4, None]))
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(files=st.lists(_BOUNDS, min_size=1, max_size=60), wanted=st.lists(st.integers(0, 4), min_size=1, max_size=3))
 def test_null_counts_are_looked_up_where_every_row_may_match(files, wanted, tmp_path_factory):
     """Of large runs a point reads bounds first, and null counts of files whose bounds are one value: what is kept, and

@@ -86,7 +86,7 @@ def _check_order(
 
 
 @given(st.data())
-@settings(max_examples=examples(4))
+@settings(max_examples=examples(3))
 def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))

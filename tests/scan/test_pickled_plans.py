@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from loaded_modules import processes_apart
 from skipstone import col
 
 
@@ -41,7 +41,7 @@ def test_plans_are_read_in_other_processes(table: ss.Table) -> None:
         table.dataset().filter(pc.field("k") < 4),
         table.scan("k > 15").dataset(),
     ]
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with processes_apart().Pool(1) as pool:
         assert pool.map(_count, plans) == [_count(plan) for plan in plans] == [30, 4, 10, 1, 1, 4, 5, 2, 4, 14]
 
 

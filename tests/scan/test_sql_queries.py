@@ -189,7 +189,7 @@ class _Queries:
         )
 
 
-@pytest.mark.some_cases(30)
+@pytest.mark.some_cases(18)
 @pytest.mark.parametrize("seed", range(300))
 def test_random_queries(table: ss.Table, oracle: duckdb.DuckDBPyConnection, seed: int) -> None:
     query = _Queries(seed).query()

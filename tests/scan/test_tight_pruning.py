@@ -68,7 +68,7 @@ def test_filters_prune_files_and_row_groups_at_the_false_positive_rate_asked_for
         plan = table.scan(col("id") == value)
         assert plan.to_table().column("id").to_pylist() == [value]
         assert plan.row_groups().num_rows <= 1 + 50 * fpp + 4 * math.sqrt(50 * fpp)
-    tries = 120
+    tries = 60
     files = groups = 0
     for number in range(tries):
         plan = table.scan(col("id") == f"{number:08x}-0000-4000-8000-{number * 7919:012x}")

@@ -200,7 +200,7 @@ def test_random_filters(lake):
     connection.register("rows", rows)
     rng, fewer, all_files = random.Random(2), 0, len(planned_paths(planned.scan()))
     assert all_files >= FILES
-    for number in range(examples(12, 2000)):
+    for number in range(examples(8, 2000)):
         expression, sql = _filter(rng, rows)
         names = rows.column_names if number % 3 else sorted({*rng.sample(rows.column_names, 3), "p"})
         scan = planned.scan(expression, selected_fields=tuple(names))
@@ -211,7 +211,7 @@ def test_random_filters(lake):
         if number % 5 == 0 or is_thorough():
             assert _rows_by_manifests(read.scan(expression, selected_fields=tuple(names))) in (found, None), sql
             assert scan.count() == len(found), sql
-    assert fewer > examples(12, 2000) / 3
+    assert fewer > examples(8, 2000) / 3
 
 
 def test_a_needle_reads_one_file_of_400(tmp_path):

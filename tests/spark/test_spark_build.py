@@ -62,7 +62,7 @@ def test_what_executors_build_answers_as_what_is_built_here(
     there.create_index(columns, kind=kind, **options)
     rows = there.scan().to_table().to_pylist()
     column = columns if isinstance(columns, str) else columns[0]
-    for row in few_of(rows, 12):
+    for row in few_of(rows, 8):
         where = f"{column} IS NULL" if row[column] is None else ss.col(column) == row[column]
         one, other = table.scan(where), there.scan(where)
         assert one.row_groups().sort_by("path") == other.row_groups().sort_by("path")

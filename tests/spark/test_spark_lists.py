@@ -56,14 +56,14 @@ WHERE = {  # the rows, and how many files are read
 
 
 def test_array_contains_prunes(spark: SparkSession, lake: Path) -> None:
-    whole, chosen = sks.scan(spark, lake), few_of(WHERE, 4)
+    whole, chosen = sks.scan(spark, lake), few_of(WHERE, 3)
     by_expression = [sks.scan(spark, lake, F.expr(where)) for where in chosen]
     by_text = [sks.scan(spark, lake, where) for where in chosen]
     optimized = [sks.optimized(whole.where(where)) for where in chosen]
-    read = [sks.read_parquet(spark, lake, where) for where in chosen]
+    read = [sks.read_parquet(spark, lake, where) for where in chosen[:1]]
     expected = [sorted(f"({number},)" for number in ids) for ids, _ in map(WHERE.get, chosen)]
     frames = [*by_expression, *by_text, *optimized, *read]
-    assert rows_of_each([frame.select("id") for frame in frames]) == 4 * expected
+    assert rows_of_each([frame.select("id") for frame in frames]) == 3 * expected + expected[:1]
     for frame, where in zip([*by_expression, *by_text], 2 * chosen, strict=True):
         assert files_read(frame) == [WHERE[where][1]]
     assert files_read(sks.optimized(whole.where("array_contains(tags, 7)").select("id"))) == [2]

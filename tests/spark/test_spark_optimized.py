@@ -89,7 +89,7 @@ QUERIES = {  # and how many files each relation of ours reads
 }
 
 
-@pytest.mark.some_cases(3)
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -> None:
     for name in VIEWS if is_thorough() else [VIEWS[list(QUERIES).index(query) % len(VIEWS)]]:

@@ -142,7 +142,7 @@ WHERE = {
 
 def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """All in one job, though each is a load of its own: a job apiece takes a cluster minutes."""
-    asked = few_of([None, *WHERE], 13)
+    asked = few_of([None, *WHERE], 8)
     scans = [sks.scan(spark, lake, where) for where in asked]
     expected = [plain if where is None else plain.where(where) for where in asked]
     assert {frame.schema.simpleString() for frame in scans} == {plain.schema.simpleString()}

@@ -93,7 +93,7 @@ def test_deleted_rows_are_those_of_the_model(tmp_path: Path, monkeypatch: pytest
     rows = drawn(1, 300)
     lake = lake_of(tmp_path, rows, index=True)
     start = ss.open(lake).version
-    for where, goes in few_of(DELETES, 5):
+    for where, goes in few_of(DELETES, 3):
         ss.open(lake).restore(start)
         before = ss.open(lake)
         files_before = set(before.files().column("path").to_pylist())

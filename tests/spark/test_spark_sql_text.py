@@ -87,7 +87,7 @@ def _plain(spark: SparkSession, lake: Path) -> DataFrame:
 
 
 def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path) -> None:
-    plain, texts = _plain(eastern, lake), few_of(TEXTS, 8)
+    plain, texts = _plain(eastern, lake), few_of(TEXTS, 5)
     expected = rows_of_each([plain.where(text).select("k", "t") for text in texts])
     scanned = [sks.scan(eastern, lake, text) for text in texts]
     read = [sks.read_parquet(eastern, lake, text) for text in texts]

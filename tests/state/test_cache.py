@@ -80,17 +80,17 @@ def test_answers_are_the_same_under_any_budget(tmp_path: Path) -> None:
 def test_threads_share_a_budget_that_holds_little(tmp_path: Path) -> None:
     lakes = [_lake(tmp_path / "a"), _lake(tmp_path / "b", add=1)]
     ss.set_cache_budget(20_000)
-    start = threading.Barrier(8)
+    start = threading.Barrier(4)
 
     def work(number: int) -> None:
         start.wait(60)
         for _ in range(examples(1, 5)):
-            with ss.open(lakes[number % 2].location, cache="coarse" if number < 4 else None) as own:
+            with ss.open(lakes[number % 2].location, cache="coarse" if number < 2 else None) as own:
                 _check(own, number % 2)
             _check(lakes[number % 2], number % 2)
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     _check_sums()
 
 

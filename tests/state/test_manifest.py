@@ -237,7 +237,7 @@ def test_many_paths_at_once_are_as_one_by_one(chunks):
     assert twice is None or plain.count(twice) > 1
 
 
-@settings(deadline=None, max_examples=examples(20))
+@settings(deadline=None, max_examples=examples(8))
 @given(data=st.data())
 def test_the_first_question_of_a_handle_finds_its_partition(tmp_path_factory, data):
     """Sought by its text alone, and not by a list of all; after commits that add, take out and bring back."""

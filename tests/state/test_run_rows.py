@@ -68,7 +68,7 @@ def _written(storage: LocalStorage, readers: RunReaders, layers: list[dict]) -> 
     return stack
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(36))
 @given(layers=LAYERS, wanted=st.sets(st.integers(0, 31), min_size=1, max_size=6))
 def test_look_ups_are_those_of_a_dict(layers: list[dict], wanted: set[int]) -> None:
     entries = {n: value for layer in layers for n, value in layer.items()}

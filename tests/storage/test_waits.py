@@ -138,7 +138,7 @@ def test_the_end_of_a_large_run_comes_with_the_nodes_of_its_index(waits: ModuleT
     from skipstone.engine.storage import open_storage
     from skipstone.hfile_like import SortedFileWriter
 
-    count, noise = 20_000, np.random.default_rng(0).bytes(20_000 << 10)
+    count, noise = 12_000, np.random.default_rng(0).bytes(12_000 << 10)
     keys = sorted(noise[16 * place : 16 * place + 16] for place in range(count))
     values = pa.array([noise[place << 10 : (place + 1) << 10] for place in range(count)], pa.binary())
     sink = io.BytesIO()

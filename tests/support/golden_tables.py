@@ -138,13 +138,13 @@ def recorded(name: str) -> dict:
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def answers(location: Path, queries: list[str]) -> dict:
+def answers(location: Path, queries: list[str], newest_alone: bool = False) -> dict:
     """What a table answers: at each version that can be read, the rows and the number of planned row groups of each
-    query; and what it says of its versions and indexes."""
+    query; and what it says of its versions and indexes. `newest_alone`: of the newest version alone."""
     table = ss.open(location)
     history, indexes = table.history(), table.indexes()
     versions: dict[str, Any] = {}
-    for version in history.column("version").to_pylist():
+    for version in [table.version] if newest_alone else history.column("version").to_pylist():
         try:
             then = ss.open(location, version=version)
         except ss.NotATableError:

@@ -99,6 +99,7 @@ def test_partition_columns_stand(tmp_path: Path) -> None:
 # -- add --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize(
     ("value", "other"),
     [
@@ -193,6 +194,7 @@ _DAYS = [dt.date(2020, 1, 1), dt.date(2021, 1, 1)]
 _MOMENTS = [dt.datetime(2020, 1, 1), dt.datetime(2021, 1, 1)]
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize(
     ("old", "new", "values", "found", "absent"),
     [

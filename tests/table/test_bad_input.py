@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from loaded_modules import run_code
 from skipstone import col
 
 
@@ -406,7 +405,7 @@ def test_a_folder_that_one_may_only_read_is_an_error_for_writers_and_none_for_re
         lakes = [str(_lake(Path(folder, name))) for name in ("allowed", "lake")]
         for lake in lakes:
             ss.create(lake).create_index("a", kind="bloom")
-        done = subprocess.run([sys.executable, "-c", _AS_ANOTHER, *lakes], capture_output=True, text=True)
+        done = run_code(_AS_ANOTHER, *lakes)
     refused = done.stdout.splitlines()
     assert len(refused) == 2 and all("ermission denied" in line for line in refused), done.stderr
 
@@ -453,8 +452,7 @@ def test_a_working_directory_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "here").mkdir()
     pq.write_table(pa.table({"n": [1, 2, 3], "s": ["x", "Y", "y"]}), tmp_path / "lake" / "a.parquet")
-    command = [sys.executable, "-c", _WITHOUT_WORKING_DIRECTORY, str(tmp_path / "lake"), str(tmp_path / "here")]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    ran = run_code(_WITHOUT_WORKING_DIRECTORY, tmp_path / "lake", tmp_path / "here")
     rows, *errors = ran.stdout.splitlines()
     assert rows == "[2]"
     assert [error.split(": ")[0] for error in errors] == ["lake", "index"]

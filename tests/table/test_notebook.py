@@ -6,8 +6,6 @@ import html.parser
 import json
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from loaded_modules import run_code
 from skipstone.commands.app import main
 
 ODD = """<script>alert(1)</script>&amp;"><img src=x onerror="alert(1)"></style></div>"""
@@ -196,9 +195,11 @@ def test_a_hook_that_fails_or_was_stopped_harms_nothing(tmp_path: Path, caplog: 
 def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     ss.create(tmp_path)
-    program = f"import logging, skipstone as s; logging.basicConfig(); s.open({str(tmp_path)!r}).scan('n = 1').count()"
-    of_program = [sys.executable, "-c", program]
-    of_commands = [sys.executable, "-m", "skipstone", "scan", str(tmp_path), "--where", "n = 1", "--count"]
+    of_program = (
+        f"import logging, skipstone as s; logging.basicConfig(); s.open({str(tmp_path)!r}).scan('n = 1').count()"
+    )
+    words = ["skipstone", "scan", str(tmp_path), "--where", "n = 1", "--count"]
+    of_commands = f"import sys; sys.argv = {words}; from skipstone.commands.app import main; main()"
     slow = ["slow plan: scan of", "statistics", "requests"]
     for command, threshold, warned in (
         (of_program, "0", slow),
@@ -207,8 +208,10 @@ def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
         (of_program, "x", ["no number"]),
     ):
         environment = {**os.environ, "SKIPSTONE_SLOW_PLAN_MS": threshold}
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), run.stderr
+        run = run_code(command, environment=environment)
+        assert not run.returncode and all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), (
+            run.stderr
+        )
 
 
 # -- the report -------------------------------------------------------------------------------------------------------

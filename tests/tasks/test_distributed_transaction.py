@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -20,6 +18,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import make_file
+from loaded_modules import run_code
 
 SCHEMA = pa.schema([("p", pa.int64()), ("a", pa.int64())])
 NOW = dt.timedelta(0)
@@ -64,9 +63,7 @@ sys.stdout.write(str(tx.committed.version))
 
 
 def _elsewhere(program: str, told: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], input=pickle.dumps(told).hex(), capture_output=True, text=True, timeout=120
-    )
+    done = run_code(program, text=pickle.dumps(told).hex())
     assert done.returncode == 0, done.stderr
     return done.stdout
 
