@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -254,7 +254,7 @@ def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any],
 def _fine_rows(path: str, footer: Footer) -> dict[tuple[str, int], dict[str, Any]]:
     """(column, row group) -> statistics, as a task index file has them of a file with this footer."""
     groups = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in footer.row_groups]
-    groups[:1] = [replace(first, lower=path_mark(path)) for first in groups[:1]]
+    groups[:1] = [first._replace(lower=path_mark(path)) for first in groups[:1]]
     columns = {ROW_GROUPS_COLUMN: groups, **footer.stats}
     return {
         (column, number): row

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -47,6 +47,7 @@ class Handle:
                              disk, "ignore" elsewhere
     equal_folders            folder -> its modification time when its files were found to be those of the version
     reported_changes         the changes of which the last warning said
+    executors                does work on many files instead of this process (`spark_adapter.maintenance`), or None
 
     `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
     stands above, so whoever hands over a log hands over that, too. Likewise `reopen`, which opens a pickled handle; the
@@ -74,6 +75,7 @@ class Handle:
         self.on_stale: OnStale | None = None
         self.equal_folders: dict[str, int] = {}
         self.reported_changes: object = None
+        self.executors: Any = None
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
         self._reopen, self._pickle_credentials = reopen, pickle_credentials
         self._warned_of: tuple[dict, ...] = ()

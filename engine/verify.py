@@ -39,30 +39,17 @@ class Finding:
     message: str
 
 
-class Checker:
-    """Who looks at files one by one: this one, in this process."""
-
-    def check_runs(self, handle: Handle, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
-        """What is wrong with sorted-block files of the index, (path, bytes or None where not known)."""
-        return run_findings(handle.index_storage, runs, deep)
-
-    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
-        """What is wrong with data files: rows of the manifest."""
-        return file_findings(handle.storage, files, deep)
-
-
-def verify(handle: Handle, deep: bool = False, checker: Checker | None = None) -> list[Finding]:
+def verify(handle: Handle, deep: bool = False) -> list[Finding]:
     """See `Table.verify`."""
     if handle.on_stale in (None, "warn"):
         with contextlib.suppress(CorruptionError):  # of a manifest: it is a finding below
             check_stale(handle)
-    checker = checker or Checker()
     findings = [Finding("quarantined", f["path"], f["reason"]) for f in handle.instant.quarantined]
     findings += _timeline(handle, deep)
     findings += _unread(handle)
-    findings += _runs(handle, deep, checker)
+    findings += _runs(handle, deep)
     try:
-        findings += _files(handle, deep, checker)
+        findings += _files(handle, deep)
     except CorruptionError as error:  # without a manifest there is no list of files to go on with
         if not any(run.path == f.path for run in handle.instant.manifest for f in findings):
             findings.append(Finding("damaged", error.path or "manifest", error.message))
@@ -139,17 +126,17 @@ def _unread(handle: Handle) -> list[Finding]:
     return [Finding("unread", path, messages[number]) for path, number in pairs if number in messages]
 
 
-def _runs(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
+def _runs(handle: Handle, deep: bool) -> list[Finding]:
     runs = [*handle.instant.manifest, *(r for i in handle.instant.indexes for r in i.runs)]
-    findings = checker.check_runs(handle, [(run.path, run.size_bytes) for run in runs], deep)
+    findings = run_findings(handle.index_storage, [(run.path, run.size_bytes) for run in runs], deep)
     if not findings:  # the runs name the task index files
         paths, findings = _task_indexes(handle)
-        findings += checker.check_runs(handle, [(path, None) for path in paths], deep)
+        findings += run_findings(handle.index_storage, [(path, None) for path in paths], deep)
     return findings
 
 
 def run_findings(storage: Storage, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
-    """See `Checker.check_runs`."""
+    """What is wrong with sorted-block files of the index, (path, bytes or None if they are not known)."""
     return [finding for path, size_bytes in runs for finding in _sorted_file(storage, path, size_bytes, deep)]
 
 
@@ -177,13 +164,16 @@ def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
     return sorted(paths), findings
 
 
-def _files(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
+def _files(handle: Handle, deep: bool) -> list[Finding]:
     names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "kind"]
-    return checker.check_files(handle, handle.snapshot.files().select(names), deep)
+    files = handle.snapshot.files().select(names)
+    if handle.executors is not None:
+        return handle.executors.check_files(handle, files, deep)
+    return file_findings(handle.storage, files, deep)
 
 
 def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding]:
-    """See `Checker.check_files`."""
+    """What is wrong with data files: rows of the manifest."""
     findings = []
     for row in files.to_pylist():
         path = row["path"]

@@ -12,12 +12,11 @@ A large index is built in waves of about a minute: each is a job, and a version.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,15 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ..engine.choices import IndexKindName, Maintenance, NewColumns, NewTypes
-from ..engine.commit.clean import clean as clean_here
+from ..engine.choices import IndexKindName
 from ..engine.commit.clean import remove_file, remove_here
-from ..engine.commit.indexing import create_index as create_index_here
-from ..engine.commit.indexing import optimize as optimize_here
-from ..engine.commit.indexing import refresh_all
-from ..engine.commit.indexing import refresh_index as refresh_index_here
-from ..engine.commit.sync import SyncResult, sync_directory
-from ..engine.commit.sync_log import sync_log
 from ..engine.create import create as create_here
 from ..engine.indexes.kind import BuildContext, BuildPart, BuildResult, IndexKind, kind_named
 from ..engine.indexes.task_result import TaskResult
@@ -46,9 +38,7 @@ from ..engine.state.leftovers import Leftovers
 from ..engine.state.paths import task_path
 from ..engine.storage import Entry, Storage, StorageOptions, open_storage, options_of
 from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
-from ..engine.verify import Checker, Finding, file_findings
-from ..engine.verify import verify as verify_here
-from ..errors import InvalidArgumentError
+from ..engine.verify import Finding, file_findings
 from .jobs import PARTS_PER_CORE, map_parts
 from .shares import OPEN_BYTES, split_evenly
 from .spark_versions import slots
@@ -56,6 +46,7 @@ from .spark_versions import slots
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..engine.commit.sync import SyncResult
     from ..engine.handle import Handle
     from ..engine.table import Table
 
@@ -83,10 +74,108 @@ class _Places:
         return open_storage(self.index_location, self.options, is_index=True)
 
 
-def _even(spark: SparkSession, items: Any) -> list[Any]:
-    """Divide a sequence or a table into a few parts per core."""
-    cuts = split_evenly([1.0] * len(items), PARTS_PER_CORE * slots(spark))
-    return [items[cut] for cut in cuts]
+class _Executors:
+    """What a handle has do the work on many files: `Handle.executors`."""
+
+    def __init__(self, spark: SparkSession):
+        self.progress: Progress | None = None  # of `check_files`
+        self._spark = spark
+        self._slots = slots(spark)
+        self._wave_bytes: float = _FIRST_BYTES_PER_CORE * self._slots
+
+    def attach(self, request: AttachRequest) -> tuple[list[TaskResult], tuple[dict, ...]]:
+        """As `attach_all`; executors read the footers of many files, and progress is reported as "footers, parts"."""
+        listed, index_storage = request.listed, request.index_storage
+        if listed.num_rows < _PART_FILES_MIN:
+            return attach_all(request)
+        parts = min(PARTS_PER_CORE * self._slots, -(-listed.num_rows // _PART_FILES_MIN))
+        cuts = split_evenly([1.0] * listed.num_rows, max(parts, -(-listed.num_rows // TASK_FILES)))
+        places = _Places.of(request.storage, index_storage)
+
+        def note(result: TaskResult) -> None:
+            if result.index is not None:
+                request.leftovers.add(index_storage, result.index.path)
+
+        results = map_parts(
+            self._spark,
+            partial(_attach_part, places, request.transaction, request.reading),
+            [listed[cut] for cut in cuts],
+            step="footers, parts",
+            progress=request.progress,
+            on_result=note,
+        )
+        for result in results:
+            if not result.files.num_rows and result.index is not None:
+                index_storage.delete(result.index.path)
+        quarantined = tuple(each for result in results for each in result.quarantined)
+        return [result for result in results if result.files.num_rows], quarantined
+
+    def build(
+        self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext
+    ) -> BuildResult:
+        """One job, over as many files as are worth publishing at a time."""
+        weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + OPEN_BYTES
+        count = files.num_rows  # of footers all in one job, since aggregates count the files that they cover
+        if kind.reads_data:
+            count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
+        start_s = time.monotonic()
+        shares = self._run(handle, index, files.slice(0, count), weights[:count], job)
+        if kind.reads_data:
+            bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
+            self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
+        built = kind.join_parts(handle, index, [part for share in shares for part in share], job)
+        return replace(built, not_reached=files.column("file_id")[count:].to_pylist())
+
+    def _run(
+        self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: BuildContext
+    ) -> list[list[BuildPart]]:
+        """What executors make of the files. Each file that they write is noted, in case the rest fails."""
+        storage = handle.index_storage
+        columns = ", ".join(handle.instant.names_of(index)[:3])
+        parts = max(1, min(PARTS_PER_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
+        work = _IndexWork(_Places.of(handle.storage, storage), handle.version, job.transaction, index)
+
+        def note(built: list[BuildPart]) -> None:
+            for path in (path for part in built for path in part.paths):
+                job.leftovers.add(storage, path)
+
+        return map_parts(
+            self._spark,
+            partial(_build_part, work),
+            [files[cut] for cut in split_evenly(weights, parts)],
+            step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
+            progress=job.progress,
+            on_result=note,
+        )
+
+    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
+        """As `file_findings`."""
+        if files.num_rows < _PART_FILES_MIN:
+            return file_findings(handle.storage, files, deep)
+        work = partial(_check_files, _Places.of(handle.storage, handle.index_storage), deep)
+        findings = map_parts(self._spark, work, self._even(files), step="files, parts", progress=self.progress)
+        return [finding for part in findings for finding in part]
+
+    def remove(self, handle: Handle, files: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
+        """As `remove_here`."""
+        if len(files) < _PART_FILES_MIN:
+            remove_here(handle, files, progress)
+            return
+        work = partial(_remove_part, _Places.of(handle.storage, handle.index_storage))
+        map_parts(self._spark, work, self._even(list(files)), step="clean, parts", progress=progress)
+
+    def _even(self, items: Any) -> list[Any]:
+        """Divide a sequence or a table into a few parts per core."""
+        return [items[cut] for cut in split_evenly([1.0] * len(items), PARTS_PER_CORE * self._slots)]
+
+
+@contextmanager
+def _opened(spark: SparkSession, path: str | os.PathLike, options: dict[str, Any]) -> Iterator[Table]:
+    """The table whose work on many files executors do. Takes `index_path` and `storage_options` out of the options."""
+    places = {name: options.pop(name) for name in ("index_path", "storage_options") if name in options}
+    with open_table(path, **places) as table:
+        table.handle.executors = _Executors(spark)
+        yield table
 
 
 # -- create and sync --------------------------------------------------------------------------------------------------
@@ -105,81 +194,14 @@ def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Tabl
     Raises:
         As `skipstone.create`.
     """
-    return create_here(path, attach=partial(_attach, spark), **options)
+    return create_here(path, attach=_Executors(spark).attach, **options)
 
 
-def sync(
-    spark: SparkSession,
-    path: str | os.PathLike,
-    *,
-    new_columns: NewColumns = "adopt",
-    new_types: NewTypes = "widen",
-    refresh: bool = False,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | bool | None = None,
-) -> SyncResult:
-    """As `Table.sync`: the driver lists, and executors read the footers of many new files. With `refresh` they also
-    build what indexes lack. The driver follows a log of another format.
-
-    Args:
-        path: the table's directory; executors must see it under the same name.
-        new_columns, new_types, refresh, progress: as of `Table.sync`.
-        index_path, storage_options: as for `scan`.
-
-    Returns:
-        The version, an int, with what was added, removed and quarantined.
-
-    Raises as `Table.sync`.
-    """
-    if new_columns not in ("adopt", "report"):
-        raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
-    if new_types not in ("widen", "quarantine"):
-        raise InvalidArgumentError(f'new_types= is "widen" or "quarantine", not {new_types!r}')
-    report = progress_function(progress)
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        handle = table.handle
-        handle.check_latest()
-        if handle.log is not None:
-            instant, result = sync_log(handle, report)
-        else:
-            instant, result = sync_directory(
-                handle,
-                report,
-                adopts=new_columns == "adopt",
-                widens=new_types == "widen",
-                attach=partial(_attach, spark),
-            )
-        handle.move_to(instant)
-        return result.moved_to(refresh_all(handle, progress=report, builder=_Builder(spark))) if refresh else result
-
-
-def _attach(spark: SparkSession, request: AttachRequest) -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """As `attach_all`; executors read the footers of many files, and progress is reported as "footers, parts"."""
-    listed, index_storage = request.listed, request.index_storage
-    if listed.num_rows < _PART_FILES_MIN:
-        return attach_all(request)
-    parts = min(PARTS_PER_CORE * slots(spark), -(-listed.num_rows // _PART_FILES_MIN))
-    cuts = split_evenly([1.0] * listed.num_rows, max(parts, -(-listed.num_rows // TASK_FILES)))
-    places = _Places.of(request.storage, index_storage)
-
-    def note(result: TaskResult) -> None:
-        if result.index is not None:
-            request.leftovers.add(index_storage, result.index.path)
-
-    results = map_parts(
-        spark,
-        partial(_attach_part, places, request.transaction, request.reading),
-        [listed[cut] for cut in cuts],
-        step="footers, parts",
-        progress=request.progress,
-        on_result=note,
-    )
-    for result in results:
-        if not result.files.num_rows and result.index is not None:
-            index_storage.delete(result.index.path)
-    quarantined = tuple(each for result in results for each in result.quarantined)
-    return [result for result in results if result.files.num_rows], quarantined
+def sync(spark: SparkSession, path: str | os.PathLike, **options: Any) -> SyncResult:
+    """As `Table.sync`, with its arguments: the driver lists, and executors read the footers of many new files. With
+    `refresh` they also build what indexes lack. The driver follows a log of another format."""
+    with _opened(spark, path, options) as table:
+        return table.sync(**options)
 
 
 def _attach_part(places: _Places, transaction: str, reading: FooterReading, listed: pa.Table) -> TaskResult:
@@ -194,65 +216,34 @@ def _attach_part(places: _Places, transaction: str, reading: FooterReading, list
 
 
 def create_index(
-    spark: SparkSession,
-    path: str | os.PathLike,
-    columns: str | Sequence[str],
-    kind: IndexKindName,
-    *,
-    maintain: Maintenance = "commit",
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | bool | None = None,
-    **options: Any,
+    spark: SparkSession, path: str | os.PathLike, columns: str | Sequence[str], kind: IndexKindName, **options: Any
 ) -> int:
-    """As `Table.create_index`, built by executors. Return the version.
+    """As `Table.create_index`, with its arguments, built by executors. Return the version.
 
     A large build publishes what it has about once a minute, each time a version; after a build that was killed,
     `refresh_index` builds the rest.
 
-    Args:
-        kind: "bloom", "secondary", "ngram" or "stats".
-        progress: a function called as f(step, done, total or None), or True for a bar on stderr.
-        options: those of the kind, as `fpp`, `shard_bytes`, `ignore_case` and `include`.
-
     Raises:
         As `Table.create_index`, and errors of executors by their own type.
     """
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        how = {"maintain": maintain, "options": options, "progress": progress_function(progress)}
-        return create_index_here(table.handle, columns, kind, **how, builder=_Builder(spark))  # type: ignore[arg-type]
+    with _opened(spark, path, options) as table:
+        return table.create_index(columns, kind, **options)
 
 
 def refresh_index(
-    spark: SparkSession,
-    path: str | os.PathLike,
-    columns: str | Sequence[str],
-    kind: IndexKindName,
-    *,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | bool | None = None,
+    spark: SparkSession, path: str | os.PathLike, columns: str | Sequence[str], kind: IndexKindName, **options: Any
 ) -> int:
     """As `Table.refresh_index`: executors index the files that an index lacks, also after a build that was killed.
     Return the version; no version is created if the index lacks nothing."""
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        report = progress_function(progress)
-        return refresh_index_here(table.handle, columns, kind, progress=report, builder=_Builder(spark))
+    with _opened(spark, path, options) as table:
+        return table.refresh_index(columns, kind, **options)
 
 
-def optimize(
-    spark: SparkSession,
-    path: str | os.PathLike,
-    *,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | bool | None = None,
-) -> int:
+def optimize(spark: SparkSession, path: str | os.PathLike, **options: Any) -> int:
     """As `Table.optimize`: executors build what indexes lack, and the driver merges runs. Return the version; no
     version is created if there is nothing to do."""
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        optimize_here(table.handle, progress_function(progress), _Builder(spark))
-        return table.version
+    with _opened(spark, path, options) as table:
+        return table.optimize(**options)
 
 
 @dataclass(frozen=True)
@@ -284,54 +275,6 @@ def _build_part(work: _IndexWork, files: pa.Table) -> list[BuildPart]:
     return parts
 
 
-class _Builder:
-    """A `Builder` of the engine: one job of Spark per call, over as many files as are worth publishing at a time."""
-
-    def __init__(self, spark: SparkSession):
-        self._spark = spark
-        self._slots = slots(spark)
-        self._wave_bytes: float = _FIRST_BYTES_PER_CORE * self._slots
-
-    def __call__(
-        self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext
-    ) -> BuildResult:
-        weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + OPEN_BYTES
-        count = files.num_rows  # of footers all in one job, since aggregates count the files that they cover
-        if kind.reads_data:
-            count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
-        start_s = time.monotonic()
-        shares = self._run(handle, index, files.slice(0, count), weights[:count], job)
-        if kind.reads_data:
-            bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
-            self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
-        built = kind.join_parts(handle, index, [part for share in shares for part in share], job)
-        return replace(built, not_reached=files.column("file_id")[count:].to_pylist())
-
-    def _run(
-        self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: BuildContext
-    ) -> list[list[BuildPart]]:
-        """What executors make of the files. Each file that they write is noted, in case the rest fails."""
-        storage = handle.index_storage
-        columns = ", ".join(handle.instant.names_of(index)[:3])
-        parts = max(1, min(PARTS_PER_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
-        work = _IndexWork(
-            _Places(handle.location, storage.uri, handle.storage_options), handle.version, job.transaction, index
-        )
-
-        def note(built: list[BuildPart]) -> None:
-            for path in (path for part in built for path in part.paths):
-                job.leftovers.add(storage, path)
-
-        return map_parts(
-            self._spark,
-            partial(_build_part, work),
-            [files[cut] for cut in split_evenly(weights, parts)],
-            step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
-            progress=job.progress,
-            on_result=note,
-        )
-
-
 # -- verify and clean -------------------------------------------------------------------------------------------------
 
 
@@ -340,77 +283,30 @@ def verify(
     path: str | os.PathLike,
     deep: bool = False,
     *,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
+    **places: Any,
 ) -> list[Finding]:
     """As `Table.verify`: executors look at the data files, and with `deep` read their footers; the driver reads the
     index. Return what is wrong, in the order of `Table.verify`; [] if nothing is.
 
     Args:
-        path: the table's directory; executors must see it under the same name.
-        deep: as of `Table.verify`.
-        index_path, storage_options: as for `scan`.
         progress: called as f(step, done, total), or True for a bar on stderr.
+        places: `index_path` and `storage_options`, as for `scan`.
     """
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        return verify_here(table.handle, deep, _Checker(spark, progress_function(progress)))
-
-
-class _Checker(Checker):
-    def __init__(self, spark: SparkSession, progress: Progress | None):
-        self._spark, self._progress = spark, progress
-
-    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
-        if files.num_rows < _PART_FILES_MIN:
-            return super().check_files(handle, files, deep)
-        work = partial(_check_files, _Places(handle.location, handle.index_storage.uri, handle.storage_options), deep)
-        parts = _even(self._spark, files)
-        findings = map_parts(self._spark, work, parts, step="files, parts", progress=self._progress)
-        return [finding for part in findings for finding in part]
+    with _opened(spark, path, places) as table:
+        table.handle.executors.progress = progress_function(progress)
+        return table.verify(deep, **places)
 
 
 def _check_files(places: _Places, deep: bool, files: pa.Table) -> list[Finding]:
     return file_findings(places.storage(), files, deep)
 
 
-def clean(
-    spark: SparkSession,
-    path: str | os.PathLike,
-    *,
-    retain_versions: int = 10,
-    min_age: dt.timedelta = dt.timedelta(hours=24),
-    delete_data: bool = False,
-    dry_run: bool = False,
-    index_path: str | os.PathLike | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | bool | None = None,
-) -> pa.Table:
-    """As `Table.clean`: the driver lists, decides what is removed, and publishes it; executors remove many files.
-
-    Args:
-        path: the table's directory; executors must see it under the same name.
-        retain_versions, min_age, delete_data, dry_run, progress: as of `Table.clean`.
-        index_path, storage_options: as for `scan`.
-
-    Returns:
-        What is removed (or would be): kind, path, size_bytes.
-
-    Raises as `Table.clean`.
-    """
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        if delete_data:
-            table.handle.check_owns_files()
-        how = (retain_versions, min_age, delete_data, dry_run, progress_function(progress))
-        return clean_here(table.handle, *how, remove=partial(_remove, spark))
-
-
-def _remove(spark: SparkSession, handle: Handle, files: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
-    if len(files) < _PART_FILES_MIN:
-        remove_here(handle, files, progress)
-        return
-    work = partial(_remove_part, _Places(handle.location, handle.index_storage.uri, handle.storage_options))
-    map_parts(spark, work, _even(spark, list(files)), step="clean, parts", progress=progress)
+def clean(spark: SparkSession, path: str | os.PathLike, **options: Any) -> pa.Table:
+    """As `Table.clean`, with its arguments: the driver lists, decides what is removed, and publishes it; executors
+    remove many files. Return what is removed (or would be): kind, path, size_bytes."""
+    with _opened(spark, path, options) as table:
+        return table.clean(**options)
 
 
 def _remove_part(places: _Places, files: list[tuple[str, Entry]]) -> None:

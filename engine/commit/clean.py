@@ -19,10 +19,10 @@ import contextlib
 import datetime as dt
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,6 @@ _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
 _TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|queue|timeline(?:/[0-9]+)?")
 _DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
-Remover: TypeAlias = "Callable[[Handle, Sequence[tuple[str, Entry]], Progress | None], None]"
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
 NOTE = b"note"  # in the metadata of a result: what people should know of it
 
@@ -105,16 +104,15 @@ def clean(
     delete_data: bool,
     dry_run: bool,
     progress: Progress | None,
-    remove: Remover | None = None,
 ) -> pa.Table:
-    """See `Table.clean`. `remove`: who removes what was chosen; by default this process, file by file."""
+    """See `Table.clean`."""
     if not is_integer(retain_versions, 1):
         raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
     data_files = walk(handle.storage, [""]) if delete_data else []
     listing = list_files(handle, round(min_age / dt.timedelta(microseconds=1)), data_files)
-    removed, plan = clean_listed(handle, listing, retain_versions, progress, remove, dry_run=dry_run)
+    removed, plan = clean_listed(handle, listing, retain_versions, progress, dry_run=dry_run)
     if removed.num_rows or plan.versions:
         return removed
     return removed.replace_schema_metadata({NOTE: _why_nothing(handle, plan, retain_versions, min_age)})
@@ -125,7 +123,6 @@ def clean_listed(
     listing: CleanListing,
     retain_versions: int,
     progress: Progress | None,
-    remove: Remover | None = None,
     *,
     dry_run: bool = False,
     shrunk_bytes: int = _SHRUNK_BYTES,
@@ -151,7 +148,8 @@ def clean_listed(
         commit(handle, "clean", edit, base=base)
     chosen = [*(("data", entry) for entry in plan.data_files), *plan.chosen]
     if not dry_run:
-        (remove or remove_here)(handle, chosen, progress)
+        remove = remove_here if handle.executors is None else handle.executors.remove
+        remove(handle, chosen, progress)
         _shrink(handle, plan.cleaned, listing, shrunk_bytes)
     rows = [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in chosen]
     return pa.Table.from_pylist(rows, schema=SCHEMA), plan

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,9 @@ from ..indexes.columns import columns_hint
 from ..indexes.derived import indexed_name, is_derived, with_derived
 from ..indexes.kind import (
     BuildContext,
-    Builder,
     BuildResult,
     IndexKind,
     MergeContext,
-    build_here,
     definition_of,
     first_stats,
     kind_named,
@@ -62,9 +61,8 @@ def create_index(
     maintain: str,
     options: dict[str, Any],
     progress: Progress | None,
-    builder: Builder = build_here,
 ) -> int:
-    """See `Table.create_index`. `options`: those that were given; `builder`: who builds."""
+    """See `Table.create_index`. `options`: those that were given."""
     index_kind = kind_named(kind)
     if maintain not in ("commit", "refresh"):
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
@@ -72,13 +70,13 @@ def create_index(
     names = _names(columns)
     if any(is_derived(base, name) for name in names):
         _define_over_derived(handle, names, index_kind, maintain, options)
-        return refresh_index(handle, names, kind, progress=progress, builder=builder)
+        return refresh_index(handle, names, kind, progress=progress)
     states = index_kind.define(base, names, maintain, options)
     for state in states:
         _check_is_new(base, state, index_kind)
     with write_batch(handle) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
-        built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
+        built = [(state, _built(handle, state, index_kind, job)) for state in states]
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
@@ -95,7 +93,7 @@ def create_index(
 
         commit(handle, "index", plan, batch=batch)
     if any(len(result.not_reached) for _, result in built):
-        refresh_index(handle, names, kind, progress=progress, builder=builder)
+        refresh_index(handle, names, kind, progress=progress)
     return handle.version
 
 
@@ -128,31 +126,27 @@ def _check_is_new(instant: Instant, state: IndexState, index_kind: IndexKind) ->
         raise InvalidArgumentError(message, hint="{refresh_index} covers what it lacks")
 
 
-def refresh_index(
-    handle: Handle, columns: str | Sequence[str], kind: str, *, progress: Progress | None, builder: Builder = build_here
-) -> int:
+def refresh_index(handle: Handle, columns: str | Sequence[str], kind: str, *, progress: Progress | None) -> int:
     """See `Table.refresh_index`."""
     index_kind = kind_named(kind)
     names = _names(columns)
-    while _refreshed(handle, _existing(handle.instant, names, index_kind), index_kind, progress, builder):
+    while _refreshed(handle, _existing(handle.instant, names, index_kind), index_kind, progress):
         pass
     return handle.version
 
 
-def refresh_all(handle: Handle, *, progress: Progress | None, builder: Builder = build_here) -> int:
+def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
     """Every index covers the files that it lacks. Returns the version; nothing to cover makes none."""
     for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
         index_kind = kind_or_none(name)
         while index_kind is not None and _refreshed(
-            handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress, builder
+            handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress
         ):
             pass
     return handle.version
 
 
-def _refreshed(
-    handle: Handle, indexes: Sequence[IndexState], index_kind: IndexKind, progress: Progress | None, builder: Builder
-) -> bool:
+def _refreshed(handle: Handle, indexes: Sequence[IndexState], index_kind: IndexKind, progress: Progress | None) -> bool:
     """Builds what some indexes lack, and publishes it; True where files are left that the build did not reach."""
     base = handle.instant
     stale = [
@@ -164,7 +158,7 @@ def _refreshed(
         return False
     with write_batch(handle) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
-        built = [(index, _built(handle, index, index_kind, job, builder)) for index in stale]
+        built = [(index, _built(handle, index, index_kind, job)) for index in stale]
         # Files that could not be read before, and cannot be now, are no reason for a version.
         if not any(_gains(handle, index, result, index_kind) for index, result in built):
             batch.leftovers.remove()
@@ -196,14 +190,13 @@ def _renewed(instant: Instant, index: IndexState, index_kind: IndexKind) -> Inde
     return derived.renewed(instant, state) if derived.has_expression(instant, index) else state
 
 
-def _built(
-    handle: Handle, index: IndexState, index_kind: IndexKind, job: BuildContext, builder: Builder
-) -> BuildResult:
+def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: BuildContext) -> BuildResult:
     lacking = _lacking(handle, index, with_logs=index_kind.covers_delta_logs)
     if not lacking.num_rows:
         return BuildResult(())
     start_s = time.perf_counter()
-    built = builder(index_kind, handle, index, lacking, job)
+    build = index_kind.build if handle.executors is None else partial(handle.executors.build, index_kind)
+    built: BuildResult = build(handle, index, lacking, job)
     if is_observed():
         file_count, bytes_written = lacking.num_rows - len(built.not_reached), sum(run.size_bytes for run in built.runs)
         elapsed_ms = ms_since(start_s)
@@ -355,10 +348,10 @@ def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
 # -- optimize ---------------------------------------------------------------------------------------------------------
 
 
-def optimize(handle: Handle, progress: Progress | None, builder: Builder = build_here) -> None:
-    """See `Table.optimize`. `builder`: who builds what indexes lack."""
+def optimize(handle: Handle, progress: Progress | None) -> None:
+    """See `Table.optimize`."""
     handle.move_to(newest_after(handle.timeline, handle.instant))  # else what others dropped would be covered
-    refresh_all(handle, progress=progress, builder=builder)
+    refresh_all(handle, progress=progress)
     merged_before: dict[tuple[str, ...], Run] = {}
     planned = handle.committed
 

@@ -26,7 +26,7 @@ from ..progress import Progress
 from ..state import Instant
 from ..state.lsm import RunWriter
 from ..state.snapshot import Snapshot
-from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
+from ..tasks.attach import COLUMNS_MAX, AttachRequest, FooterReading, attach_all, column_filter
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
 from .bind import removal
@@ -54,13 +54,8 @@ def sync_directory(
     adopts: bool = True,
     *,
     widens: bool = True,
-    attach: Attacher = attach_all,
 ) -> Synced:
-    """See `Table.sync`.
-
-    adopts, widens    whether new columns, and wider types, of files become the table's
-    attach            what reads the footers of new files
-    """
+    """See `Table.sync`. `adopts`, `widens`: whether new columns, and wider types, of files become the table's."""
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     seen = _look(handle, base, progress)
     evolution = Evolution(adopts, widens)
@@ -81,7 +76,7 @@ def sync_directory(
             seen = _look(handle, newest.instant, progress)
             changes, work = seen.changes(newest), None
         if work is None:
-            work = _directory_work(handle, writing, newest, changes, seen, evolution, attach, progress)
+            work = _directory_work(handle, writing, newest, changes, seen, evolution, progress)
         return work.edit_of(newest.instant)
 
     instant = commit(handle, "sync", plan, base=base)
@@ -176,10 +171,9 @@ def _directory_work(
     changes: Difference,
     seen: Seen,
     evolution: Evolution,
-    attach: Attacher,
     progress: Progress | None,
 ) -> SyncWork:
-    """Read the footers of new files, and decide. `attach`: as for `sync_directory`."""
+    """Read the footers of new files, and decide."""
     base = snapshot.instant
     basis = changes, columns_state(base)
     names = _nothing_to_do(snapshot, changes, evolution)
@@ -187,7 +181,7 @@ def _directory_work(
         return SyncWork(basis, result=SyncResult(0, new_columns=names))
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
     of_live = [(unread.schema, count) for unread, count in unread_schemas]
-    results, unread = _attached(handle, base, writing, changes.appeared, progress, evolution, attach)
+    results, unread = _attached(handle, base, writing, changes.appeared, progress, evolution)
     edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
     wider = _wider(snapshot, results) if evolution.widens else {}
     after = evolved(base, widening(wider)) if wider else base
@@ -223,7 +217,6 @@ def _attached(
     listed: pa.Table,
     progress: Progress | None,
     evolution: Evolution,
-    attach: Attacher,
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
     """What the footers of files say: of the columns that have statistics, and of those that may become the table's."""
     if not listed.num_rows:
@@ -237,6 +230,7 @@ def _attached(
 
     reading = FooterReading(handle.is_hive, wanted)
     storages = handle.storage, handle.index_storage
+    attach = attach_all if handle.executors is None else handle.executors.attach
     return attach(AttachRequest(*storages, writing.transaction, listed, writing.leftovers, reading, progress))
 
 

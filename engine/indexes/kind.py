@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -172,14 +172,6 @@ class BuildPart(Protocol):
 
     @property
     def not_reached(self) -> Sequence[int]: ...
-
-
-Builder: TypeAlias = "Callable[[IndexKind, Handle, IndexState, pa.Table, BuildContext], BuildResult]"
-
-
-def build_here(kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
-    """The Builder of one process."""
-    return kind.build(handle, index, files, job)
 
 
 @dataclass

@@ -138,6 +138,7 @@ class ResultBuilder:
     def __init__(self) -> None:
         self._files: list[dict] = []
         self._schemas: dict[tuple[pa.Schema, tuple | None, tuple], int] = {}
+        self._newest: tuple[tuple, int] = ((), -1)  # what the newest file had of `_schemas`: a schema's hash takes long
         self._columns: dict[str, int] = {}
         self._stats: list[ColumnStats] = []
         self._stats_file: list[int] = []
@@ -178,10 +179,7 @@ class ResultBuilder:
                 "rows_exact": deletes is None,
                 "row_groups": len(row_groups),
                 "kind": BASE,
-                "schema_id": self._schemas.setdefault(
-                    (schema, None if names is None else tuple(names.items()), tuple((nested or {}).items())),
-                    len(self._schemas),
-                ),
+                "schema_id": self._schema_id(schema, names, nested),
                 **(of_slice or {}),
             }
         )
@@ -189,6 +187,14 @@ class ResultBuilder:
             self._stats.append(combine(parts))
             self._stats_file.append(ordinal)
             self._stats_column.append(self._columns.setdefault(column, len(self._columns)))
+
+    def _schema_id(self, schema: pa.Schema, names: dict[str, str] | None, nested: NestedNames | None) -> int:
+        given, (newest, number) = (schema, names, nested), self._newest
+        if not newest or any(one is not other for one, other in zip(given, newest, strict=True)):
+            key = (schema, None if names is None else tuple(names.items()), tuple((nested or {}).items()))
+            number = self._schemas.setdefault(key, len(self._schemas))
+            self._newest = given, number
+        return number
 
     def result(self, **more: Any) -> TaskResult:
         stats = pa.table(
@@ -322,7 +328,7 @@ class TaskIndexWriter:
         `packed_footer` gives it."""
         sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
         if sizes:
-            sizes[0] = replace(sizes[0], lower=path_mark(path))
+            sizes[0] = sizes[0]._replace(lower=path_mark(path))
         columns = {ROW_GROUPS_COLUMN: sizes, **stats}
         ordinal = len(self._places)
         if len(self._rows) + len(columns) * len(row_groups) > _GROUP_ROWS_MAX:

@@ -6,6 +6,7 @@ with the path: `footers.py` makes it of what pyarrow raises for a damaged or hos
     footers.py         opening files; a footer's schema, row groups and statistics
     packed_footer.py   a footer as an index keeps it
     footer_bytes.py    the check of a footer, and its row groups, before pyarrow reads a column chunk
+    kernels_footer.py  compiled twin of a part of footer_bytes.py
     leaves.py          the leaves of a schema, and of rows; fields within columns whose names differ in files
     column_stats.py    statistics of one column: computed, combined, stored
     exact_cast.py      casts to the table's types that lose nothing

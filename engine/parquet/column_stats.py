@@ -11,8 +11,7 @@ are None if they were not counted: unknown never means zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +38,7 @@ STATS_FIELDS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
+class ColumnStats(NamedTuple):
     """One column in one unit. `value_count` counts nulls and NaNs too: for columns outside lists it is the rows."""
 
     lower: int | bytes | None = None
@@ -86,15 +84,15 @@ def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
         if valid is not None:
             codes = codes[valid]
         lower, upper = int(codes.min()), int(codes.max())
-    return shortened(replace(counted, lower=lower, upper=upper, lower_exact=True, upper_exact=True))
+    return shortened(counted._replace(lower=lower, upper=upper, lower_exact=True, upper_exact=True))
 
 
 def shortened(stats: ColumnStats) -> ColumnStats:
     """Cuts long byte bounds: the lower to a prefix of itself, the upper to one that is greater; open if none is."""
     if isinstance(stats.lower, bytes) and len(stats.lower) > BOUND_BYTES_MAX:
-        stats = replace(stats, lower=stats.lower[:BOUND_BYTES_MAX], lower_exact=False)
+        stats = stats._replace(lower=stats.lower[:BOUND_BYTES_MAX], lower_exact=False)
     if isinstance(stats.upper, bytes) and len(stats.upper) > BOUND_BYTES_MAX:
-        stats = replace(stats, upper=rounded_up(stats.upper[:BOUND_BYTES_MAX]), upper_exact=False)
+        stats = stats._replace(upper=rounded_up(stats.upper[:BOUND_BYTES_MAX]), upper_exact=False)
     return stats
 
 
@@ -134,12 +132,15 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
     """The stored columns (STATS_FIELDS) of many statistics."""
-    bounds = [[getattr(r, end) for r in rows] for end in ("lower", "upper")]
-    columns: list[list] = [
+    lower, upper, *are_exact, nulls, nans, values, packed, plain = list(zip(*rows, strict=True)) or [()] * 9
+    bounds = lower, upper
+    columns: list[Sequence] = [
         *([bound if isinstance(bound, kind) else None for bound in end] for kind in (int, bytes) for end in bounds),
-        [r.lower_exact if r.lower is not None else None for r in rows],
-        [r.upper_exact if r.upper is not None else None for r in rows],
-        *([getattr(r, field.name) for r in rows] for field in STATS_FIELDS[6:]),
+        *(
+            [None if bound is None else is_exact for bound, is_exact in zip(*pair, strict=True)]
+            for pair in zip(bounds, are_exact, strict=True)
+        ),
+        *(nulls, nans, values, [row.holds_no_values for row in rows], packed, plain),
     ]
     return {f.name: pa.array(c, f.type) for f, c in zip(STATS_FIELDS, columns, strict=True)}
 

@@ -28,12 +28,17 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from ...base.arrays import read_only
+from ...base.lazy import kernels_for, load_for
 from ...errors import CorruptionError
 from .thrift import STOP, ItemAt, fields_at, struct_at
 
@@ -59,6 +64,9 @@ _DECIMALS_SINCE = {
 }
 _UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers from the first
 
+_KERNELS = "engine.parquet.kernels_footer"
+_CHUNK_PLAIN_NS, _FOOTER_PLAIN_NS = 25_000, 200_000
+BoundsOf: TypeAlias = Callable[[bytes, bytes], tuple[Any, Any] | None]
 _COUNT_MAX = 1 << 48  # of rows, values and bytes: beyond, sums over many files pass 64 bits
 _STORED_AS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}  # formats of `struct`
 
@@ -97,6 +105,8 @@ class FooterBytes:
     defined        the positions of the leaves whose bounds are in the order of their type
     row_groups     their sizes
     chunks         of each row group, by leaf
+    common         the bytes of the schema and of the key-value pairs, which files of one writer share; None if they are
+                   not known
     """
 
     created_by: str
@@ -104,6 +114,7 @@ class FooterBytes:
     defined: frozenset[int]
     row_groups: list[RowGroup]
     chunks: list[list[Chunk]]
+    common: tuple[bytes, bytes] | None = field(default=None, compare=False)
 
     def has_ordered_bounds(self, leaf: int, kind: pa.DataType) -> bool:
         """Return True if the bounds of a leaf, by its position, order as the values of its Arrow type do."""
@@ -126,33 +137,106 @@ class FooterBytes:
 
 
 def footer_bytes(
-    metadata: Any,
-    path: str | None = None,
-    size_bytes: int | None = None,
-    stored: tuple[bytes, dict[int, Any]] | None = None,
+    metadata: Any, path: str | None = None, size_bytes: int | None = None, stored: bytes | None = None
 ) -> FooterBytes:
-    """Parses the footer of pyarrow's FileMetaData.
+    """Parse the footer of pyarrow's FileMetaData.
 
     Args:
         path: of the file, for errors.
-        stored: the bytes of the footer in its file, and what `unencrypted_fields` made of them. Most writers write
-            the same bytes as pyarrow, which are then not parsed again.
-        size_bytes: of the file; None where it is not known, and offsets are not checked.
+        size_bytes: of the file; None if it is not known, and offsets are not checked.
+        stored: the bytes of the footer in its file. Most writers write the same bytes as pyarrow, which are then not
+            parsed again.
 
-    Raises CorruptionError for a footer that contradicts itself, or has encrypted columns.
+    Raises CorruptionError for a footer that contradicts itself, or is encrypted, even in part.
     """
+    leaves = _leaves_of(metadata.schema)
+    kernels = kernels_for(_KERNELS, _CHUNK_PLAIN_NS * len(leaves.columns) * metadata.num_row_groups)
     try:
+        fields = footer = None
+        if stored is not None:
+            footer = _read_by_kernel(kernels, stored, leaves, size_bytes)
+            if footer is None:
+                fields = _fields_of(stored)
+                if _ENCRYPTION in fields:  # pyarrow ends the process if it writes such a footer again
+                    raise ValueError("it is encrypted, and no key is known")
         data = rewritten(metadata)
-        leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
-        fields = stored[1] if stored is not None and stored[0] == data else struct_at(data, 0, _FILE_LISTS)[0]
-        orders = fields.get(_COLUMN_ORDERS, ())
-        defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
-        groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
+        if stored is None or data != stored:
+            footer, fields = _read_by_kernel(kernels, data, leaves, size_bytes), None
+        return footer or parsed_footer(_fields_of(data) if fields is None else fields, leaves, size_bytes)
     except (ValueError, IndexError, KeyError, OSError) as error:
         reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise CorruptionError(f"its footer cannot be read ({reason})", path=path, check="parquet") from error
+
+
+class _Leaves(NamedTuple):
+    """The leaves of a pyarrow ParquetSchema.
+
+    levels    as `kernels_footer.read_footer` gets them
+    bounds    of each leaf, the function from two bounds as stored to their values; None if they are not valid
+    """
+
+    schema: Any
+    columns: list[Any]
+    levels: np.ndarray
+    bounds: list[BoundsOf]
+
+
+_newest_leaves: _Leaves | None = None
+
+
+def _leaves_of(schema: Any) -> _Leaves:
+    """The newest is kept: most files have the schema of the file before."""
+    global _newest_leaves
+    kept = _newest_leaves
+    if kept is None or not schema.equals(kept.schema):
+        columns = [schema.column(leaf) for leaf in range(len(schema))]
+        levels = [
+            (one.physical_type == "BYTE_ARRAY", one.max_repetition_level, one.max_definition_level) for one in columns
+        ]
+        bounds = [_bounds_of(one.physical_type, one.length) for one in columns]
+        kept = _Leaves(schema, columns, np.array(levels, dtype=np.int64).reshape(-1, 3), bounds)
+        _newest_leaves = kept
+    return kept
+
+
+def _fields_of(data: bytes) -> dict[int, Any]:
+    return struct_at(data, 0, _FILE_LISTS)[0]
+
+
+def parsed_footer(fields: dict[int, Any], leaves: _Leaves, size_bytes: int | None) -> FooterBytes:
+    """The plain twin of `kernels_footer.read_footer`. Raises ValueError or KeyError."""
+    orders = fields.get(_COLUMN_ORDERS, ())
+    defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
+    groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
     created_by = _text(fields.get(_CREATED_BY, b""))
-    return FooterBytes(created_by, leaves, defined, [group for group, _ in groups], [chunks for _, chunks in groups])
+    sizes, chunks = [group for group, _ in groups], [chunks for _, chunks in groups]
+    return FooterBytes(created_by, leaves.columns, defined, sizes, chunks)
+
+
+def _read_by_kernel(
+    kernels: ModuleType | None, data: bytes, leaves: _Leaves, size_bytes: int | None
+) -> FooterBytes | None:
+    """The content of a footer; None if the kernel refuses it."""
+    if kernels is None:
+        return None
+    read = kernels.read_footer(read_only(data), leaves.levels, -1 if size_bytes is None else size_bytes)
+    is_expected, places, row_counts, numbers, orders = read
+    if not is_expected:
+        return None
+    schema, pairs, created_by = (data[begin:end] for begin, end in places.tolist())
+    groups, parsed = [], []
+    for row_count, rows in zip(row_counts.tolist(), numbers.tolist(), strict=True):
+        chunks = []
+        for bounds_of, (values, packed, plain, nulls, low_at, low_end, high_at, high_end) in zip(
+            leaves.bounds, rows, strict=True
+        ):
+            has_bounds = low_at >= 0 and high_at >= 0
+            bounds = bounds_of(data[low_at:low_end], data[high_at:high_end]) if has_bounds else None
+            chunks.append(Chunk(values, packed, plain, None if nulls < 0 else nulls, bounds, has_bounds))
+        groups.append(RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)))
+        parsed.append(chunks)
+    defined = frozenset(np.flatnonzero(orders).tolist())
+    return FooterBytes(_text(created_by), leaves.columns, defined, groups, parsed, (schema, pairs))
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
@@ -163,23 +247,42 @@ def row_groups_of(metadata: Any) -> list[RowGroup]:
 
 
 def rewritten(metadata: Any) -> bytes:
-    """The footer of pyarrow's FileMetaData, as pyarrow writes it: thrift alone."""
-    sink = pa.BufferOutputStream()
-    metadata.write_metadata_file(sink)
-    data = sink.getvalue().to_pybytes()
-    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    """The footer of pyarrow's FileMetaData, as pyarrow writes it: Thrift alone, as in a pickle."""
+    data: bytes = metadata.__reduce__()[1][0].to_pybytes()
+    return data
 
 
-def unencrypted_fields(data: bytes, path: str) -> dict[int, Any]:
-    """Parses a footer as it is in its file. Raises CorruptionError if it declares encryption: pyarrow ends the process
-    if it writes such a footer again."""
+def expect_footers(count: int) -> None:
+    """Load the kernel now if it pays for so many footers."""
+    load_for(_KERNELS, count * _FOOTER_PLAIN_NS)
+
+
+class Known(NamedTuple):
+    """What footers of one writer have in common. `parse`: pyarrow's function from bytes to FileMetaData."""
+
+    common: tuple[bytes, bytes]
+    leaves: _Leaves
+    parse: Callable[[pa.Buffer], Any]
+
+
+def known_by(footer: FooterBytes, metadata: Any) -> Known | None:
+    """What a footer may have in common with others; None if the kernel did not read it."""
+    if footer.common is None:
+        return None
+    return Known(footer.common, _leaves_of(metadata.schema), metadata.__reduce__()[0])  # as a pickle is loaded
+
+
+def footer_alike(stored: bytes, known: Known, size_bytes: int) -> FooterBytes | None:
+    """The content of a footer, by its bytes in its file, if it has what is known of another footer in common, and
+    pyarrow writes the same bytes; else None."""
+    kernels = kernels_for(_KERNELS, _CHUNK_PLAIN_NS * len(known.leaves.columns))
+    footer = _read_by_kernel(kernels, stored, known.leaves, size_bytes)
+    if footer is None or footer.common != known.common:
+        return None
     try:
-        fields, _ = struct_at(data, 0, _FILE_LISTS)
-    except (ValueError, IndexError) as error:
-        raise CorruptionError(f"its footer cannot be read ({error})", path=path, check="parquet") from error
-    if _ENCRYPTION in fields:
-        raise CorruptionError("it is encrypted, and no key is known", path=path, check="parquet")
-    return fields
+        return footer if rewritten(known.parse(pa.py_buffer(stored))) == stored else None
+    except (pa.ArrowException, OSError):
+        return None
 
 
 def _text(raw: bytes) -> str:
@@ -190,16 +293,16 @@ def _text(raw: bytes) -> str:
 
 
 def _group(
-    group: dict[int, Any], leaves: list[Any], defined: frozenset[int], size_bytes: int | None
+    group: dict[int, Any], leaves: _Leaves, defined: frozenset[int], size_bytes: int | None
 ) -> tuple[RowGroup, list[Chunk]]:
     row_count, columns = group[_ROW_COUNT], group[_COLUMNS]
     if not 0 <= row_count <= _COUNT_MAX:
         raise ValueError(f"a row group of {row_count:,} rows")
-    if len(columns) != len(leaves):
-        raise ValueError(f"a row group has {len(columns):,} column chunks, the schema {len(leaves):,} leaves")
+    if len(columns) != len(leaves.columns):
+        raise ValueError(f"a row group has {len(columns):,} column chunks, the schema {len(leaves.columns):,} leaves")
     chunks = []
-    for number, (column, leaf) in enumerate(zip(columns, leaves, strict=True)):
-        chunk = _chunk(column, leaf, number in defined, size_bytes)
+    for number, (column, leaf) in enumerate(zip(columns, leaves.columns, strict=True)):
+        chunk = _chunk(column, leaf, leaves.bounds[number], number in defined, size_bytes)
         # Each row has one value of a leaf that is not in a list, and at least one of a leaf that is.
         if chunk.value_count < row_count or (not leaf.max_repetition_level and chunk.value_count > row_count):
             raise ValueError(f"{chunk.value_count:,} values of leaf {number} in a row group of {row_count:,} rows")
@@ -207,7 +310,7 @@ def _group(
     return RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)), chunks
 
 
-def _chunk(column: dict[int, Any], leaf: Any, is_defined: bool, size_bytes: int | None) -> Chunk:
+def _chunk(column: dict[int, Any], leaf: Any, bounds_of: BoundsOf, is_defined: bool, size_bytes: int | None) -> Chunk:
     if _CHUNK_KEY in column:
         raise ValueError("a column is encrypted, and no key is known")
     fields = column[_METADATA]
@@ -228,19 +331,23 @@ def _chunk(column: dict[int, Any], leaf: Any, is_defined: bool, size_bytes: int 
         raise ValueError(f"the size of byte arrays in a column of {leaf.physical_type}")
     low, high = (statistics.get(number) for number in ((6, 5) if is_defined else (2, 1)))
     has_bounds = low is not None and high is not None
-    bounds = _unpacked(leaf, low, high) if low is not None and high is not None else None
+    bounds = bounds_of(low, high) if low is not None and high is not None else None
     return Chunk(values, packed, plain, statistics.get(3), bounds, has_bounds)
 
 
-def _unpacked(leaf: Any, low: bytes, high: bytes) -> tuple[Any, Any] | None:
-    if leaf.physical_type in _STORED_AS:
-        stored_as = _STORED_AS[leaf.physical_type]
-        if not len(low) == len(high) == struct.calcsize(stored_as):
-            return None
-        return struct.unpack(stored_as, low)[0], struct.unpack(stored_as, high)[0]
-    if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # some writers cut long ones short
-        return (low, high) if 0 < len(low) <= leaf.length and 0 < len(high) <= leaf.length else None
-    return (low, high) if leaf.physical_type == "BYTE_ARRAY" else None
+def _bounds_of(physical_type: str, length: int) -> BoundsOf:
+    if physical_type in _STORED_AS:
+        stored = struct.Struct(_STORED_AS[physical_type])
+
+        def unpacked(low: bytes, high: bytes) -> tuple[Any, Any] | None:
+            if not len(low) == len(high) == stored.size:
+                return None
+            return stored.unpack(low)[0], stored.unpack(high)[0]
+
+        return unpacked
+    if physical_type == "FIXED_LEN_BYTE_ARRAY":  # some writers cut long ones short
+        return lambda low, high: (low, high) if 0 < len(low) <= length and 0 < len(high) <= length else None
+    return lambda low, high: (low, high) if physical_type == "BYTE_ARRAY" else None
 
 
 def bare_chunk_at(data: bytes, offset: int) -> tuple[bytes, int]:

@@ -38,11 +38,9 @@ class Threads(ThreadPoolExecutor):
 
 
 def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
-    """The results of `work(item)`, which reads from a storage, in the order of items: in threads, called `name`, where
-    a request waits longer than a thread takes to begin; else one after the other."""
-    if storage.is_remote and len(items) > 1:
-        return prefetched(work, items, min(len(items), WAITING_MAX), name)
-    return map(work, items)
+    """`prefetched` of work that reads from a storage: by threads if a request waits longer than a thread takes to
+    begin."""
+    return prefetched(work, items, min(len(items), WAITING_MAX) if storage.is_remote and items else 1, name)
 
 
 def threads_for(storage: Storage, threads: int) -> int:
@@ -51,8 +49,11 @@ def threads_for(storage: Storage, threads: int) -> int:
 
 
 def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Generator[R]:
-    """The results of `work(item)`, in the order of items. Raises what `work` raised; work that nobody takes any more is
-    given up, and the threads, called `name`, have ended when the iterator has."""
+    """The results of `work(item)`, in the order of items, by threads called `name`; by the caller's if `threads` is 1.
+    Raises what `work` raised. Work that is no longer needed is given up, and the threads end with the iterator."""
+    if threads == 1:
+        yield from map(work, items)
+        return
     pool = Threads(threads, thread_name_prefix=name)
     try:
         remaining = iter(items)

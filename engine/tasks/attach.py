@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ...base.arrays import is_utf8
 from ...errors import CorruptionError
 from .. import hive
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult, quarantined_file
 from ..lakes.directory import entries_of
+from ..parquet.footer_bytes import expect_footers
 from ..parquet.footers import Footer, read_footer
 from ..progress import Progress
 from ..state.leftovers import Leftovers
@@ -68,6 +70,7 @@ def attach_files(
     """
     columns = reading.columns
     wanted = column_filter(columns if as_declared is None else None)
+    expect_footers(len(entries))
     built = ResultBuilder()
     quarantined: list[dict] = []
     with TaskIndexWriter(index_storage, index_path) as fine:
@@ -107,7 +110,7 @@ def _footers(
     """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
 
     def read(entry: Entry) -> Footer | Exception:
-        if not _is_utf8(entry.path):
+        if not is_utf8(entry.path):
             shown = entry.path.encode("utf-8", "backslashreplace").decode()
             return CorruptionError("its name is not UTF-8; rename the file", path=shown, check="name")
         try:
@@ -115,17 +118,8 @@ def _footers(
         except (CorruptionError, FileMissingError) as error:
             return error
 
-    yield from zip(
-        entries, prefetched(read, entries, threads_for(storage, FOOTER_THREADS), "skipstone-footers"), strict=True
-    )
-
-
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    footers = prefetched(read, entries, threads_for(storage, FOOTER_THREADS), "skipstone-footers")
+    yield from zip(entries, footers, strict=True)
 
 
 @dataclass(frozen=True)

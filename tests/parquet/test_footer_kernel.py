@@ -1,0 +1,85 @@
+"""The compiled reader of footers accepts every whole footer, and reads what it accepts as its plain twin does."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from example_counts import examples
+from hostile_footers import base_files, harmed, rows
+from library_versions import parquet_options
+from skipstone.engine.parquet import kernels_footer
+from skipstone.engine.parquet.footer_bytes import FooterBytes, _fields_of, _Leaves, _leaves_of, parsed_footer
+from skipstone.engine.parquet.footer_bytes import _read_by_kernel as read_by_kernel
+
+AT_ONCE = 100
+
+
+def _footer(data: bytes) -> bytes:
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
+def _plain(footer: bytes, leaves: _Leaves, size_bytes: int | None) -> FooterBytes:
+    return parsed_footer(_fields_of(footer), leaves, size_bytes)
+
+
+def _file(table: pa.Table, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"write_page_index": True, "row_group_size": 7},
+        {"write_statistics": False},
+        {"use_dictionary": False, "version": "1.0", "row_group_size": 20},
+        {"store_decimal_as_integer": True, "write_statistics": ["id", "d"]},
+    ],
+    ids=str,
+)
+def test_a_whole_footer_is_accepted(options: dict) -> None:
+    nested = pa.table({"l": [[1], [], None], "m": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int8()))})
+    nothing, wide = rows().slice(0, 0), pa.table({f"c{i}": [i, None] for i in range(200)})
+    odd = pa.table({"none": pa.nulls(3, pa.int32()), "t": ["y" * 500, "", None]})
+    for table in (rows(), nothing, nested, wide, odd):
+        known = {name: value for name, value in parquet_options(options).items() if isinstance(value, bool | str | int)}
+        data = _file(table, **known)
+        leaves = _leaves_of(pq.read_metadata(io.BytesIO(data)).schema)
+        for size_bytes in (len(data), None):
+            read = read_by_kernel(kernels_footer, _footer(data), leaves, size_bytes)
+            assert read is not None and read == _plain(_footer(data), leaves, size_bytes)
+
+
+@pytest.mark.parametrize("first", range(0, examples(100, 20_000), AT_ONCE))
+def test_what_the_kernel_accepts_its_twin_reads_alike(first: int) -> None:
+    accepted, files = 0, base_files()
+    for seed in range(first, first + AT_ONCE):
+        rng = random.Random(seed)
+        whole = rng.choice(files)
+        leaves = _leaves_of(pq.read_metadata(io.BytesIO(whole)).schema)
+        try:
+            data = bytearray(_footer(harmed(whole, seed)[0]) or _footer(whole))
+        except RecursionError:  # of the program that does the harm
+            data = bytearray(_footer(whole))
+        for _ in range(rng.choice([0, 0, 1, 3])):
+            data[rng.randrange(len(data))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+        footer = bytes(data[: rng.choice([len(data), rng.randrange(len(data) + 1)])])
+        size_bytes = rng.choice([len(whole), None])
+        read = read_by_kernel(kernels_footer, footer, leaves, size_bytes)
+        if read is not None:
+            accepted += 1
+            assert read == _plain(footer, leaves, size_bytes)
+    assert 0 < accepted < AT_ONCE
+
+
+def test_a_footer_of_other_leaves_is_refused() -> None:
+    footers = [_footer(_file(pa.table({f"c{i}": [1] for i in range(width)}))) for width in (1, 2, 3)]
+    leaves = [_leaves_of(pq.read_metadata(io.BytesIO(_file(pa.table({"a": ["x"], "b": [1]})))).schema)] * 3
+    read = [read_by_kernel(kernels_footer, footer, kind, None) for footer, kind in zip(footers, leaves, strict=True)]
+    assert read[0] is None and read[2] is None
