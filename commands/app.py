@@ -1,4 +1,4 @@
-"""The command `skipstone`. Each verb is a function that opens a table, calls it, and prints.
+"""The command `skipstone`. Each verb is a function that calls an open table, and prints.
 
     create_sync  create, sync, status                     read      scan, sql, explain, ls, history, slices
     change       delete, upsert
@@ -26,12 +26,12 @@ from typing import Any
 from ..engine.observing import SLOW_PLAN_VARIABLE
 from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
 from .arguments import (
-    CommandExit,
     InterruptedCommandError,
     Parser,
     Status,
     UsageError,
     add_parameters,
+    call,
     take_storage_options,
 )
 from .output import plain, stderr
@@ -80,8 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     status = Status.OK
     try:
         status = _run(take_storage_options([argument for argument in arguments if argument != "--debug"]))
-    except CommandExit as end:
-        status = Status(end.status)
     except SkipstoneError as error:
         if debug and not isinstance(error, UsageError):
             raise
@@ -104,8 +102,7 @@ def _run(words: Sequence[str]) -> Status:
     if verb not in VERBS or "_ARGCOMPLETE" in os.environ:
         return _help(words)
     given = parser_of(verb).parse_intermixed_args(words[count:])
-    _function(verb)(**vars(given))
-    return Status.OK
+    return Status(call(_function(verb), vars(given)) or Status.OK)
 
 
 def parser_of(verb: str) -> Parser:
@@ -116,7 +113,7 @@ def parser_of(verb: str) -> Parser:
     return parser
 
 
-def _function(verb: str) -> Callable[..., None]:
+def _function(verb: str) -> Callable[..., int | None]:
     return getattr(importlib.import_module(f".{VERBS[verb]}", __package__), verb.replace(" ", "_"))
 
 

@@ -1,7 +1,8 @@
 """The parser of the command line, and what verbs share: options, statuses, and how a table is opened.
 
-A verb is a function. Its parameters are annotated with `Argument` (a word at its place) or `Option` (a word after its
-name), from which `add_parameters` makes an `argparse` parser.
+A verb is a function that returns its status, or None for OK. Its parameters are annotated with `Argument` (a word at
+its place) or `Option` (a word after its name), from which `add_parameters` makes an `argparse` parser. A parameter that
+is an `OpenTable` stands for PATH and the options that open the table, and gets the open table.
 """
 
 from __future__ import annotations
@@ -40,14 +41,6 @@ class InterruptedCommandError(Exception):
     """Ctrl-C. The message says what is kept."""
 
 
-class CommandExit(Exception):
-    """The command is done, with this status."""
-
-    def __init__(self, status: int):
-        super().__init__(status)
-        self.status = status
-
-
 # -- the parser -------------------------------------------------------------------------------------------------------
 
 
@@ -66,6 +59,14 @@ class Option(Argument):
         self.names = names
 
 
+class Opened(Argument):
+    """PATH and --index-path, and the options for which `opened` has parameters of these names; the open table."""
+
+    def __init__(self, *options: str):
+        super().__init__()
+        self.options = options
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises UsageError for words that it cannot read. Names are not abbreviated."""
 
@@ -73,11 +74,26 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; `{self.prog} --help` shows what it accepts")
 
 
-def add_parameters(parser: argparse.ArgumentParser, verb: Callable[..., None]) -> None:
+def add_parameters(parser: argparse.ArgumentParser, verb: Callable[..., int | None]) -> None:
     """Add the parameters of a verb to its parser."""
     hints = typing.get_type_hints(verb, include_extras=True)
-    for parameter in inspect.signature(verb).parameters.values():
-        _add_parameter(parser, parameter.name, parameter.default, hints[parameter.name])
+    for name, parameter in inspect.signature(verb).parameters.items():
+        described = hints[name].__metadata__[0]
+        if isinstance(described, Opened):
+            _add_parameter(parser, "path", inspect.Parameter.empty, Path)
+            for option in ("index_path", *described.options):
+                _add_parameter(parser, option, None, _OPENING[option])
+        else:
+            _add_parameter(parser, name, parameter.default, hints[name])
+
+
+def call(verb: Callable[..., int | None], given: dict[str, Any]) -> int | None:
+    """Call a verb with what its parser read; with the open table, if it takes one."""
+    if "table" not in inspect.signature(verb).parameters:
+        return verb(**given)
+    described: Opened = typing.get_type_hints(verb, include_extras=True)["table"].__metadata__[0]
+    with opened(**{name: given.pop(name) for name in ("path", "index_path", *described.options)}) as table:
+        return verb(table=table, **given)
 
 
 def _add_parameter(parser: argparse.ArgumentParser, name: str, default: Any, annotation: Any) -> None:
@@ -135,13 +151,17 @@ Mode = Annotated[ScanMode, Option(help="read_optimized: of each file slice its b
 FallbackTo = Annotated[
     Fallback | None, Option("--fallback", help="list: if no index can be read, list the directory and read footers.")
 ]
+_OPENING = {"index_path": IndexPath, "version": Version, "fallback": FallbackTo}
+OpenTable = Annotated[Table, Opened()]
+TableAt = Annotated[Table, Opened("version")]
+TableOrListing = Annotated[Table, Opened("version", "fallback")]
 Where = Annotated[str | None, Option(metavar="SQL", help="A predicate; all rows by default.")]
 Partition = Annotated[str | None, Option(metavar="KEY=VALUE/...", help="One partition.")]
 
 
 @contextmanager
 def opened(
-    path: str, index_path: str | None, version: int | None = None, fallback: Fallback | None = None
+    path: str, index_path: str | None = None, version: int | None = None, fallback: Fallback | None = None
 ) -> Iterator[Table]:
     """Open a table and close it at the end. After Ctrl-C, raise InterruptedCommandError."""
     with open_table(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ..engine.rows_by_key.verbs import Change
 from ..errors import InvalidArgumentError
-from .arguments import Argument, AsJson, IndexPath, Option, Path, opened, split
+from .arguments import Argument, AsJson, OpenTable, Option, split
 from .output import confirm, count_of, print_json, stdout
 
 _SHOWN_MAX = 20
@@ -21,21 +21,19 @@ Key = Annotated[str | None, Option(metavar="NAME", help="A retry under the same 
 
 
 def delete(
-    path: Path,
+    table: OpenTable,
     where: Annotated[str, Option(metavar="SQL", help="Rows for which this is TRUE are deleted; 'true' for all.")],
     dry_run: DryRun = False,
     key: Key = None,
     yes: Yes = False,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete rows: files that contain some are written again without them. Asks first."""
-    with opened(path, index_path) as table:
-        _change(partial(table.delete, where), dry_run, key, yes, as_json)
+    _change(partial(table.delete, where), dry_run, key, yes, as_json)
 
 
 def upsert(
-    path: Path,
+    table: OpenTable,
     rows: Annotated[str, Argument(metavar="ROWS", help="A Parquet file with the new rows.")],
     on: Annotated[str, Option(metavar="COLUMNS", help="The columns of the key, separated by commas.")],
     when_matched: Annotated[
@@ -47,7 +45,6 @@ def upsert(
     dry_run: DryRun = False,
     key: Key = None,
     yes: Yes = False,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Update the rows whose key is in a Parquet file, and insert the others. Asks first."""
@@ -55,15 +52,14 @@ def upsert(
         source = pq.read_table(rows, partitioning=None)
     except (OSError, ValueError) as error:  # pyarrow's errors are among them
         raise InvalidArgumentError(f"{rows}: cannot be read as Parquet: {error}") from None
-    with opened(path, index_path) as table:
-        verb = partial(
-            table.upsert,
-            source,
-            split(on) or [],
-            when_matched=None if when_matched == "nothing" else when_matched,
-            when_not_matched=None if when_not_matched == "nothing" else when_not_matched,
-        )
-        _change(verb, dry_run, key, yes, as_json)
+    verb = partial(
+        table.upsert,
+        source,
+        split(on) or [],
+        when_matched=None if when_matched == "nothing" else when_matched,
+        when_not_matched=None if when_not_matched == "nothing" else when_not_matched,
+    )
+    _change(verb, dry_run, key, yes, as_json)
 
 
 def _change(verb: Callable[..., Change], dry_run: bool, key: str | None, yes: bool, as_json: bool) -> None:

@@ -16,13 +16,12 @@ from ..engine.table import Table
 from ..errors import CommitConflictError, NotATableError, StorageError
 from .arguments import (
     AsJson,
-    CommandExit,
     IndexPath,
     InterruptedCommandError,
+    OpenTable,
     Option,
     Path,
     Status,
-    opened,
     split,
     storage_options,
 )
@@ -84,7 +83,7 @@ def create(
 
 
 def sync(
-    path: Path,
+    table: OpenTable,
     new_columns: Annotated[
         NewColumns, Option(help="Columns that the table never had: adopt them, or only name them.")
     ] = "adopt",
@@ -95,28 +94,25 @@ def sync(
     every: Annotated[
         float | None, Option(metavar="SECONDS", minimum=0.001, help="Again and again, until it is interrupted.")
     ] = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
-) -> None:
+) -> Status:
     """Follow the directory, or the log: commit the files that were added, removed or changed.
 
     Status 5 if files are quarantined. With --every each round prints its result (with --json one JSON object per line).
     If the storage fails, or another writer conflicts, the next round tries again.
     """
-    with opened(path, index_path) as table:
-        how = partial(table.sync, new_columns=new_columns, new_types=new_types, refresh=refresh)
-        if every is not None:
-            _follow(how, every, as_json)
-        before = table.version
-        result = how()
-        is_new = result.version != before
-        if as_json:
-            summary = table.handle.instant.summary if is_new else {}
-            print_json({"changed": is_new, "version": result.version, **summary, **_lists(result)})
-        else:
-            _print_result(table, result, is_new, new_columns, path)
-        if result.quarantined:
-            raise CommandExit(Status.QUARANTINED)
+    how = partial(table.sync, new_columns=new_columns, new_types=new_types, refresh=refresh)
+    if every is not None:
+        _follow(how, every, as_json)
+    before = table.version
+    result = how()
+    is_new = result.version != before
+    if as_json:
+        summary = table.handle.instant.summary if is_new else {}
+        print_json({"changed": is_new, "version": result.version, **summary, **_lists(result)})
+    else:
+        _print_result(table, result, is_new, new_columns)
+    return Status.QUARANTINED if result.quarantined else Status.OK
 
 
 def _follow(sync_once: Callable[..., SyncResult], every_s: float, as_json: bool) -> NoReturn:
@@ -139,7 +135,7 @@ def _lists(result: SyncResult) -> dict[str, Any]:
     return {**lists, "quarantined": result.quarantined, **({"widened": result.widened} if result.widened else {})}
 
 
-def _print_result(table: Table, result: SyncResult, is_new: bool, new_columns: NewColumns, path: str) -> None:
+def _print_result(table: Table, result: SyncResult, is_new: bool, new_columns: NewColumns) -> None:
     screen = stdout()
     changes = f"{count_of(len(result.added), 'file')} added, {count_of(len(result.removed), 'file')} removed"
     screen.print(f"version {result.version}: {changes}" if is_new else f"nothing new: still version {result.version}")
@@ -149,13 +145,12 @@ def _print_result(table: Table, result: SyncResult, is_new: bool, new_columns: N
     if result.widened:
         types = ", ".join(f"{name} to {kind}" for name, kind in result.widened.items())
         screen.print(f"wider columns: {types}", soft_wrap=True)
-    for line in index_gaps(table, f"sync --refresh {path}") if is_new else ():
+    for line in index_gaps(table, f"sync --refresh {table.location}") if is_new else ():
         screen.print(line)
-    print_quarantined(result.quarantined, path)
+    print_quarantined(result.quarantined, table.location)
 
 
-def status(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+def status(table: OpenTable, as_json: AsJson = False) -> None:
     """Show what changed since the last sync, what is quarantined, and what each index lacks. Nothing is committed."""
-    with opened(path, index_path) as table:
-        found = table.status()
+    found = table.status()
     answer(as_json, {**dataclasses.asdict(found), "is_current": found.is_current}, str(found))

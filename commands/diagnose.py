@@ -14,14 +14,12 @@ from ..errors import StorageError
 from .arguments import (
     Argument,
     AsJson,
-    CommandExit,
     IndexPath,
+    OpenTable,
     Option,
-    Path,
     Status,
+    TableAt,
     UsageError,
-    Version,
-    opened,
     storage_options,
 )
 from .output import answer, bytes_text, count_of, print_json, print_rows, stdout, working
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from ..engine.advice.advise import Suggestion
     from ..engine.column_layout import Layout
     from ..engine.doctor import Check
+    from ..engine.handle import Handle
 
 Queries = Annotated[
     str | None, Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
@@ -44,7 +43,7 @@ def doctor(
     ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
-) -> None:
+) -> Status:
     """Check versions, compiled kernels, Java, and a table: storage, clocks, damage, coverage. Status 3 for findings."""
     from ..engine.doctor import doctor as examine
 
@@ -55,8 +54,7 @@ def doctor(
         print_json([asdict(check) for check in checks])
     else:
         _print_checks(checks, findings)
-    if findings:
-        raise CommandExit(Status.FINDINGS)
+    return Status.FINDINGS if findings else Status.OK
 
 
 def _print_checks(checks: list[Check], findings: int) -> None:
@@ -75,23 +73,20 @@ def _print_checks(checks: list[Check], findings: int) -> None:
 
 
 def perf(
-    path: Path,
+    table: TableAt,
     partition: Annotated[
         str | None, Option(metavar="KEY=VALUE/...", help="The partition to list; by default the largest.")
     ] = None,
     rounds: Annotated[int, Option(metavar="N", minimum=1, help="Run each call this often; show medians.")] = 5,
     listing: Annotated[bool, Option(help="List the storage, to compare.")] = True,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what the index saves: partitions, files and the file-system view's calls, against listing the storage."""
     from ..engine.perf import perf_of
     from ..engine.progress import progress_function
 
-    with opened(path, index_path, version) as table:
-        result = perf_of(table, partition, rounds, listing, progress_function(None))
-        location = table.location
+    result = perf_of(table, partition, rounds, listing, progress_function(None))
+    location = table.location
     if as_json:
         plain = asdict(result)
         print_json({"location": location, **plain.pop("sizes"), **plain})
@@ -132,17 +127,14 @@ _FIGURES = (
 
 
 def layout(
-    path: Path,
+    table: TableAt,
     column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.")],
     lines: Annotated[int, Option(minimum=1, help="At most this many lines; of more files, some share one.")] = 24,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw each file's least and greatest value of a column: whether it distinguishes files."""
-    with opened(path, index_path, version) as table:
-        spread = table.layout(column)
-        location, at = table.location, table.version
+    spread = table.layout(column)
+    location, at = table.location, table.version
     if as_json:
         figures = {name: getattr(spread, name) for name in _FIGURES}
         head = {"location": location, "version": at, "column": spread.column, "type": str(spread.type)}
@@ -182,32 +174,32 @@ def picture(spread: Layout, width: int, lines_max: int) -> list[str]:
 
 
 def advise(
-    path: Path,
+    table: OpenTable,
     queries: Queries = None,
     from_log: ScanLog = None,
     sample_files: Annotated[int, Option(metavar="N", minimum=1, help="Try on at most this many files.")] = 32,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Try indexes on a sample: what each would let queries skip, and what it costs."""
     if (queries is None) == (from_log is None):
         raise UsageError("advice is for the queries of --queries or of --from-log: give one of them")
     texts = None if queries is None else _read_statements(queries)
-    with opened(path, index_path) as table:
-        advice = table.advise(texts, log=from_log, sample_files=sample_files)
+    advice = table.advise(texts, log=from_log, sample_files=sample_files)
     if as_json:
         suggested = [{**asdict(one), "saved_share": one.saved_share, "code": one.code} for one in advice.suggestions]
         unread = [{"text": text, "reason": reason} for text, reason in advice.unread]
         print_json({**asdict(advice), "suggestions": suggested, "unread": unread})
         return
-    first = [f"in a shell: {_add_command(path, one, index_path)}" for one in advice.suggestions[:1]]
+    first = [f"in a shell: {_add_command(table.handle, one)}" for one in advice.suggestions[:1]]
     stdout().print("\n".join([str(advice), *first]), soft_wrap=True)
 
 
-def _add_command(path: str, first: Suggestion, index_path: str | None) -> str:
-    where = [] if index_path is None else ["--index-path", index_path]
+def _add_command(handle: Handle, first: Suggestion) -> str:
+    index_path = handle.index_storage.uri
+    where = [] if index_path == f"{handle.location}/.skipstone" else ["--index-path", index_path]
     include = [word for name in first.include for word in ("--include", name)]
-    return shlex.join(["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *include, *where])
+    words = [handle.location, *first.columns, "--kind", first.kind, *include, *where]
+    return shlex.join(["skipstone", "index", "add", *words])
 
 
 def _read_statements(path: str) -> list[str]:
@@ -222,18 +214,15 @@ def _read_statements(path: str) -> list[str]:
 
 
 def report(
-    path: Path,
+    table: TableAt,
     output: Annotated[str, Option("--output", "-o", metavar="FILE", help="The file of the page.")] = "report.html",
     from_log: ScanLog = None,
     queries: Queries = None,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw a table as one page that needs no network: sizes, columns, indexes, timeline, what scans skipped."""
-    with opened(path, index_path, version) as table:
-        advice = None if queries is None else table.advise(_read_statements(queries))
-        table.report(output, log=from_log, advice=advice)
+    advice = None if queries is None else table.advise(_read_statements(queries))
+    table.report(output, log=from_log, advice=advice)
     size_bytes = os.path.getsize(output)
     value = {"output": os.path.abspath(output), "size_bytes": size_bytes}
     answer(as_json, value, f"{output}: {bytes_text(size_bytes)}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ..engine.choices import IndexKindName, Maintenance
 from ..engine.table import Table
-from .arguments import Argument, AsJson, IndexPath, Option, Path, opened
+from .arguments import Argument, AsJson, OpenTable, Option
 from .output import cell, print_json, print_rows
 
 _KINDS = (
@@ -22,7 +22,7 @@ IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]
 
 
 def index_add(
-    path: Path,
+    table: OpenTable,
     columns: Annotated[list[str], Argument(metavar="COLUMN", help=_NEW_COLUMNS)],
     kind: IndexKind = "bloom",
     fpp: Annotated[float | None, Option(help=_FPP)] = None,
@@ -35,56 +35,49 @@ def index_add(
     include: Annotated[
         list[str] | None, Option(help="Of a secondary index: a column whose values it contains. Repeat it for several.")
     ] = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Build indexes over the files that exist, while others write."""
-    with opened(path, index_path) as table:
-        folded = ignore_case or None
-        table.create_index(columns, kind, fpp=fpp, maintain=maintain, ignore_case=folded, include=include)
-        _print_indexes(table, as_json)
+    folded = ignore_case or None
+    table.create_index(columns, kind, fpp=fpp, maintain=maintain, ignore_case=folded, include=include)
+    _print_indexes(table, as_json)
 
 
 def index_refresh(
-    path: Path,
+    table: OpenTable,
     columns: Annotated[
         list[str] | None, Argument(metavar="COLUMN", help="Default: every column with such an index.")
     ] = None,
     kind: Annotated[IndexKindName | None, Option(help="The kind of index; every kind by default.")] = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Index the files that indexes lack."""
     from ..engine.indexes.derived import indexed_name
 
-    with opened(path, index_path) as table:
-        named = unmatched = [indexed_name(table.handle.instant, name) for name in columns or ()]
-        for row in table.indexes().to_pylist():
-            if (kind is None or row["kind"] == kind) and (not columns or set(named) & set(row["columns"])):
-                table.refresh_index(row["columns"], row["kind"])
-                unmatched = [name for name in unmatched if name not in row["columns"]]
-        if unmatched:  # the error names what is wrong with them
-            table.refresh_index(unmatched, kind or "bloom")
-        _print_indexes(table, as_json)
+    named = unmatched = [indexed_name(table.handle.instant, name) for name in columns or ()]
+    for row in table.indexes().to_pylist():
+        if (kind is None or row["kind"] == kind) and (not columns or set(named) & set(row["columns"])):
+            table.refresh_index(row["columns"], row["kind"])
+            unmatched = [name for name in unmatched if name not in row["columns"]]
+    if unmatched:  # the error names what is wrong with them
+        table.refresh_index(unmatched, kind or "bloom")
+    _print_indexes(table, as_json)
 
 
 def index_drop(
-    path: Path,
+    table: OpenTable,
     columns: Annotated[list[str], Argument(metavar="COLUMN", help="The columns of the index.")],
     kind: IndexKind = "bloom",
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Drop indexes."""
-    with opened(path, index_path) as table:
-        table.drop_index(columns, kind)
-        _print_indexes(table, as_json)
+    table.drop_index(columns, kind)
+    _print_indexes(table, as_json)
 
 
-def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+def index_list(table: OpenTable, as_json: AsJson = False) -> None:
     """List the indexes: what they cover and how large they are."""
-    with opened(path, index_path) as table:
-        _print_indexes(table, as_json)
+    _print_indexes(table, as_json)
 
 
 def _print_indexes(table: Table, as_json: bool) -> None:

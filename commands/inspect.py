@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
 from ..hfile_like.footer import FORMAT_VERSION, HEADER
-from .arguments import Argument, AsJson, CommandExit, Option, Status
+from .arguments import Argument, AsJson, Option, Status
 from .output import bytes_text, count_of, print_json, print_rows, stdout, working
 
 _LISTED_MAX = 10
@@ -23,7 +23,7 @@ def inspect(
     verify: Annotated[bool, Option(help="Check every byte; status 3 if one is wrong.")] = False,
     everything: Annotated[bool, Option("--all", help="Every block, group and section, not the first 10.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> Status:
     """Show what one sorted-block file contains: header, blocks, groups, sections, and where its bytes go."""
     with _reader(file) as reader:
         findings: list[Finding] | None = None
@@ -36,8 +36,7 @@ def inspect(
         else:
             _print_summary(reader, summary, None if everything else _LISTED_MAX)
             _print_findings(findings)
-    if findings:
-        raise CommandExit(Status.FINDINGS)
+    return Status.FINDINGS if findings else Status.OK
 
 
 def _reader(path: str) -> SortedFileReader:

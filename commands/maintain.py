@@ -15,13 +15,12 @@ from ..engine.table import Table
 from .arguments import (
     Argument,
     AsJson,
-    CommandExit,
     IndexPath,
+    OpenTable,
     Option,
     Path,
     Status,
     UsageError,
-    opened,
     split,
     storage_options,
 )
@@ -48,14 +47,13 @@ _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
 # -- care -------------------------------------------------------------------------------------------------------------
 
 
-def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+def optimize(table: OpenTable, as_json: AsJson = False) -> None:
     """Cover what indexes lack, tighten aggregates, merge runs. Readers are not disturbed."""
-    with opened(path, index_path) as table:
-        before, size_before = table.version, sum(table.indexes().column("size_bytes").to_pylist())
-        table.optimize()
-        is_new = table.version != before
-        indexes = table.indexes().to_pylist()
-        runs = len(table.handle.instant.manifest) + sum(len(index.runs) for index in table.handle.instant.indexes)
+    before, size_before = table.version, sum(table.indexes().column("size_bytes").to_pylist())
+    table.optimize()
+    is_new = table.version != before
+    indexes = table.indexes().to_pylist()
+    runs = len(table.handle.instant.manifest) + sum(len(index.runs) for index in table.handle.instant.indexes)
     sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(sum(index['size_bytes'] for index in indexes))}"
     done = f"version {table.version}: {count_of(runs, 'run')}, {sizes}"
     value = {"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes}
@@ -63,21 +61,19 @@ def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) 
 
 
 def clean(
-    path: Path,
+    table: OpenTable,
     retain: Annotated[int, Option(metavar="N", help="Keep the last N versions.")] = 10,
     min_age: Annotated[
         str, Option(metavar="AGE", help="Keep what was in use more recently than this: 90s, 30m, 24h, 7d.")
     ] = "24h",
     delete_data: Annotated[bool, Option(help="Also remove data files that no remaining version names.")] = False,
     dry_run: Annotated[bool, Option(help="Only show what would be removed.")] = False,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove what only old versions name, and what writers that died left behind."""
     age = _age(min_age)
-    with opened(path, index_path) as table:
-        before = table.version
-        removed = table.clean(retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run)
+    before = table.version
+    removed = table.clean(retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run)
     note = note_of(removed)
     if as_json:
         print_json({"version": table.version, "dry_run": dry_run, "files": records(removed), "note": note})
@@ -108,14 +104,13 @@ def _removed_text(verb: str, removed: pa.Table, version: int) -> str:
 
 
 def purge(
-    path: Path,
+    table: OpenTable,
     drop_savepoints: Annotated[bool, Option(help="Drop all savepoints first.")] = False,
     min_age: Annotated[
         str,
         Option(metavar="AGE", help="Refuse if a transaction wrote a file more recently than this and did not commit."),
     ] = "24h",
     yes: Annotated[bool, Option(help="Do it without asking.")] = False,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove all that was deleted: old versions, dead data files, and deleted values in the index. Asks first.
@@ -125,16 +120,15 @@ def purge(
     age = _age(min_age)
     if as_json and not yes:
         raise UsageError("with --json there is no question: pass --yes")
-    with opened(path, index_path) as table:
-        if not yes and not confirm(f"Remove all that was deleted before version {table.version}, for good?"):
-            stdout().print("nothing was done")
-            return
-        removed = table.purge(drop_savepoints=drop_savepoints, min_age=age)
+    if not yes and not confirm(f"Remove all that was deleted before version {table.version}, for good?"):
+        stdout().print("nothing was done")
+        return
+    removed = table.purge(drop_savepoints=drop_savepoints, min_age=age)
     value = {"version": table.version, "files": records(removed)}
     answer(as_json, value, _removed_text("removed", removed, table.version))
 
 
-def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> Status:
     """Accept a table that was copied, moved or restored, and keep its index.
 
     A file keeps its index entries if its size, its schema, its row counts and its footer are the recorded ones. No data
@@ -155,18 +149,16 @@ def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
         lines.append(f"to index the changed and added files: skipstone sync --refresh {path}")
     head = f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}"
     answer(as_json, dataclasses.asdict(result), head, *lines)
-    if result.quarantined:
-        raise CommandExit(Status.QUARANTINED)
+    return Status.QUARANTINED if result.quarantined else Status.OK
 
 
 def verify(
-    path: Path,
+    table: OpenTable,
     deep: Annotated[bool, Option(help="Read every byte of the index, and every footer.")] = False,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
-) -> None:
+) -> Status:
     """Check that what the index names exists, whole and unchanged. Status 3 if something is wrong."""
-    with opened(path, index_path) as table, working("verifying"):
+    with working("verifying"):
         findings = table.verify(deep=deep)
     if as_json:
         print_json([dataclasses.asdict(finding) for finding in findings])
@@ -175,15 +167,14 @@ def verify(
     else:
         checked = "every byte of the index and every footer" if deep else "index and files are as they were"
         stdout().print(f"sound: {checked}; version {table.version}", style="green")
-    if findings:
-        raise CommandExit(Status.FINDINGS)
+    return Status.FINDINGS if findings else Status.OK
 
 
 # -- schema -----------------------------------------------------------------------------------------------------------
 
 
 def alter(
-    path: Path,
+    table: OpenTable,
     rename: Annotated[list[str] | None, Option(metavar="OLD=NEW", help="Give a column another name.")] = None,
     drop: Annotated[list[str] | None, Option(metavar="NAME", help="Drop a column.")] = None,
     widen: Annotated[list[str] | None, Option(metavar="NAME=TYPE", help="Give a column a wider type.")] = None,
@@ -191,24 +182,22 @@ def alter(
         list[str] | None, Option(metavar="NAME=TYPE", help="Add a column, null in the files that exist.")
     ] = None,
     order: Annotated[str | None, Option(metavar="A,B", help="All columns, in the wanted order.")] = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the schema, in one step; no file is touched. Each option but --order may be given several times.
 
     Types are Arrow's, as int64, double, string, decimal(12,2).
     """
-    with opened(path, index_path) as table:
-        before = table.version
-        table.alter(
-            rename=_pairs("--rename", rename),
-            drop=drop,
-            widen={name: _type(text) for name, text in _pairs("--widen", widen).items()},
-            add={name: _type(text) for name, text in _pairs("--add", add).items()},
-            order=split(order),
-        )
-        is_new, version = table.version != before, table.version
-        fields = [{"name": field.name, "type": str(field.type)} for field in table.schema]
+    before = table.version
+    table.alter(
+        rename=_pairs("--rename", rename),
+        drop=drop,
+        widen={name: _type(text) for name, text in _pairs("--widen", widen).items()},
+        add={name: _type(text) for name, text in _pairs("--add", add).items()},
+        order=split(order),
+    )
+    is_new, version = table.version != before, table.version
+    fields = [{"name": field.name, "type": str(field.type)} for field in table.schema]
     if as_json:
         print_json({"changed": is_new, "version": version, "schema": fields})
         return
@@ -247,31 +236,27 @@ def _type(text: str) -> pa.DataType:
 
 
 def rollback(
-    path: Path,
+    table: OpenTable,
     n: Annotated[int, Argument(metavar="N", help="How many versions to undo, the newest first.")] = 1,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Undo the newest versions: remove what they added, restore what they removed."""
-    with opened(path, index_path) as table:
-        before = table.version
-        table.rollback(n)
-        _print_change(table, before, as_json, rolled_back=before - n + 1)
+    before = table.version
+    table.rollback(n)
+    _print_change(table, before, as_json, rolled_back=before - n + 1)
 
 
 def restore(
-    path: Path,
+    table: OpenTable,
     version: Annotated[int | None, Option(metavar="N", help="The version whose files become live again.")] = None,
     savepoint: Annotated[str | None, Option(metavar="NAME", help="The same, by the name of a savepoint.")] = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the live files those of an older version again; the schema and the indexes stay."""
-    with opened(path, index_path) as table:
-        before = table.version
-        table.restore(version, savepoint=savepoint)
-        named = version if savepoint is None else table.handle.instant.version_of_savepoint(savepoint)
-        _print_change(table, before, as_json, restored=named)
+    before = table.version
+    table.restore(version, savepoint=savepoint)
+    named = version if savepoint is None else table.handle.instant.version_of_savepoint(savepoint)
+    _print_change(table, before, as_json, restored=named)
 
 
 def _print_change(table: Table, before: int, as_json: bool, **action: int | None) -> None:
@@ -290,22 +275,20 @@ def _print_change(table: Table, before: int, as_json: bool, **action: int | None
 
 
 def savepoint(
-    path: Path,
+    table: OpenTable,
     name: Annotated[str | None, Argument(metavar="NAME", help="The name for the latest version.")] = None,
     drop: Annotated[bool, Option(help="Drop the savepoint of that name.")] = False,
     list_: Annotated[bool, Option("--list", help="Show the savepoints.")] = False,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Give the latest version a name, which keeps it from being cleaned; or drop a name, or list them."""
     if list_ == (name is not None) or (drop and name is None):
         raise UsageError("pass the NAME of a savepoint to create or to --drop, or only --list")
-    with opened(path, index_path) as table:
-        if name is None:
-            _print_savepoints(table.savepoints(), as_json)
-            return
-        named = table.handle.instant.savepoints.get(name) if drop else table.version
-        version = table.drop_savepoint(name) if drop else table.savepoint(name)
+    if name is None:
+        _print_savepoints(table.savepoints(), as_json)
+        return
+    named = table.handle.instant.savepoints.get(name) if drop else table.version
+    version = table.drop_savepoint(name) if drop else table.savepoint(name)
     text = f"savepoint {name!r}: version {named}"
     if drop:
         text = f"savepoint {name!r} is dropped; version {named} stays until it is cleaned"

@@ -15,19 +15,16 @@ import pyarrow as pa
 from .arguments import (
     Argument,
     AsJson,
-    CommandExit,
-    FallbackTo,
-    IndexPath,
     Mode,
     Names,
+    OpenTable,
     Option,
     Partition,
-    Path,
     Status,
+    TableAt,
+    TableOrListing,
     UsageError,
-    Version,
     Where,
-    opened,
     split,
 )
 from .output import (
@@ -49,6 +46,7 @@ from .output import (
 
 if TYPE_CHECKING:
     from ..engine.scan.plan import Plan
+    from ..engine.table import Table
 
 LISTED_ROWS_MAX = 1_000  # of `ls`, unless --limit or --json is given
 _PREVIEW_ROWS = 20
@@ -56,7 +54,7 @@ Format = Literal["table", "csv", "json", "arrow", "parquet"]
 
 
 def scan(
-    path: Path,
+    table: TableOrListing,
     where: Where = None,
     columns: Names = None,
     limit: Annotated[int | None, Option(metavar="N", minimum=0, help="At most this many rows.")] = None,
@@ -72,60 +70,55 @@ def scan(
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE", help="Write all rows here.")] = None,
     sync: Annotated[bool, Option(help="Sync first.")] = False,
     mode: Mode = "snapshot",
-    fallback: FallbackTo = None,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
-) -> None:
+) -> Status:
     """Print the rows that match, reading only files and row groups that may contain them."""
     chosen = _format(form, output, as_json, count or by is not None)
     if desc and order_by is None:
         raise UsageError("--desc goes with --order-by")
-    if sync and version is not None:
+    if sync and table.handle.is_pinned:
         raise UsageError("--sync reads the latest version, and --version an older one: give one of them")
-    with opened(path, index_path, version, fallback) as table:
-        if sync:
-            table.sync()
-        is_preview = chosen == "table" and limit is None
-        order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
-        rows_max = _PREVIEW_ROWS + 1 if is_preview else limit
-        plan = table.scan(where, columns=split(columns), limit=rows_max, order_by=order or None, mode=mode)
-        if by is not None:
-            _print_groups(plan.count(by=split(by) or ()), chosen)
-        elif count:
-            with working("counting"):
-                number = plan.count()
-            print_json({"count": number}) if chosen == "json" else print(number)
-        elif output is not None:
-            _write_file(plan, chosen, output, as_json)
-        else:
-            start_s = time.perf_counter()
-            sys.stdout.flush()
-            rows = _print_table(plan, is_preview) if chosen == "table" else _WRITERS[chosen](plan, sys.stdout.buffer)
-            _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
-        if table.handle.instant.quarantined:  # the plan warned of them
-            raise CommandExit(Status.QUARANTINED)
+    if sync:
+        table.sync()
+    is_preview = chosen == "table" and limit is None
+    order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
+    rows_max = _PREVIEW_ROWS + 1 if is_preview else limit
+    plan = table.scan(where, columns=split(columns), limit=rows_max, order_by=order or None, mode=mode)
+    if by is not None:
+        _print_groups(plan.count(by=split(by) or ()), chosen)
+    elif count:
+        with working("counting"):
+            number = plan.count()
+        print_json({"count": number}) if chosen == "json" else print(number)
+    elif output is not None:
+        _write_file(plan, chosen, output, as_json)
+    else:
+        start_s = time.perf_counter()
+        sys.stdout.flush()
+        rows = _print_table(plan, is_preview) if chosen == "table" else _WRITERS[chosen](plan, sys.stdout.buffer)
+        _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
+    return _status_of(table)  # the plan warned of them
 
 
 def sql(
-    path: Path,
+    table: TableAt,
     query: Annotated[str, Argument(metavar="QUERY", help="A SELECT of DuckDB; the table is called self in it.")],
     explain: Annotated[bool, Option(help="Show which files are read, and by which conditions.")] = False,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
-) -> None:
+) -> Status:
     """Run a query of DuckDB, reading only files and row groups that it needs."""
-    with opened(path, index_path, version) as table:
-        if explain:
-            text = table.sql(query, explain=True)
-            answer(as_json, {"explain": text.splitlines()}, text)
-        else:
-            with working("reading"):
-                rows = table.sql(query).to_arrow_table()
-            _print_groups(rows, "json" if as_json else "table")
-        if table.handle.instant.quarantined:
-            raise CommandExit(Status.QUARANTINED)
+    if explain:
+        text = table.sql(query, explain=True)
+        answer(as_json, {"explain": text.splitlines()}, text)
+    else:
+        with working("reading"):
+            rows = table.sql(query).to_arrow_table()
+        _print_groups(rows, "json" if as_json else "table")
+    return _status_of(table)
+
+
+def _status_of(table: Table) -> Status:
+    return Status.QUARANTINED if table.handle.instant.quarantined else Status.OK
 
 
 def _format(form: Format | None, output: str | None, as_json: bool, is_count: bool) -> Format:
@@ -271,24 +264,21 @@ def _print_table(plan: Plan, is_preview: bool) -> int:
 
 
 def explain(
-    path: Path,
+    table: TableAt,
     where: Where = None,
     file: Annotated[str | None, Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
     mode: Mode = "snapshot",
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a scan would read, step by step, and which index decided it."""
-    with opened(path, index_path, version) as table:
-        plan = table.scan(where, mode=mode)
-        if file is not None:
-            is_local = "://" not in table.location and os.path.exists(file)
-            _print_file(plan, table.handle.relative(os.path.abspath(file) if is_local else file), as_json)
-        elif as_json:
-            _print_plan_json(plan)
-        else:
-            stdout().print(plan.explain(), soft_wrap=True)
+    plan = table.scan(where, mode=mode)
+    if file is not None:
+        is_local = "://" not in table.location and os.path.exists(file)
+        _print_file(plan, table.handle.relative(os.path.abspath(file) if is_local else file), as_json)
+    elif as_json:
+        _print_plan_json(plan)
+    else:
+        stdout().print(plan.explain(), soft_wrap=True)
 
 
 def _print_file(plan: Plan, name: str, as_json: bool) -> None:
@@ -319,7 +309,7 @@ def _print_plan_json(plan: Plan) -> None:
 
 
 def ls(
-    path: Path,
+    table: TableOrListing,
     files: Annotated[bool, Option(help="List files instead of partitions.")] = False,
     partitions: Annotated[bool, Option(help="List partitions (the default).")] = False,
     partition: Partition = None,
@@ -331,44 +321,39 @@ def ls(
             help=f"At most this many lines; {LISTED_ROWS_MAX:,} by default, all with --json.",
         ),
     ] = None,
-    fallback: FallbackTo = None,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """List partitions, or files, with their rows and sizes: from the index, without listing the storage."""
     is_files = files or partition is not None
     if partitions and is_files:
         raise UsageError("--partitions lists partitions; --files and --partition list files: give one")
-    with opened(path, index_path, version, fallback) as table:
-        rows = table.files(partition) if is_files else table.partitions()
-        rows_max = limit if limit is not None else rows.num_rows if as_json else LISTED_ROWS_MAX
-        shown = rows.slice(0, rows_max)
-        if as_json:
-            print_json(records(shown))
-            return
-        names = ["path", "row_count"] if is_files else ["partition", "file_count", "row_count"]
-        nameless = "(beside the partitions)" if table.handle.instant.partitioning else "(all)"
-        listed = [{**row, "partition": row["partition"] or nameless} for row in shown.to_pylist()]
-        print_rows(listed, [*names, "size_bytes"])
-        screen = stdout()
-        if shown.num_rows < rows.num_rows:
-            screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
-        counts = [count_of(rows.num_rows if is_files else _total(rows, "file_count"), "file")]
-        if not is_files and table.handle.instant.partitioning:
-            counts.insert(0, count_of(rows.num_rows, "partition"))
-        counts += [count_of(_total(rows, "row_count"), "row"), bytes_text(_total(rows, "size_bytes"))]
-        screen.print(f"{', '.join(counts)}; version {table.version}", style="dim")
+    rows = table.files(partition) if is_files else table.partitions()
+    rows_max = limit if limit is not None else rows.num_rows if as_json else LISTED_ROWS_MAX
+    shown = rows.slice(0, rows_max)
+    if as_json:
+        print_json(records(shown))
+        return
+    names = ["path", "row_count"] if is_files else ["partition", "file_count", "row_count"]
+    nameless = "(beside the partitions)" if table.handle.instant.partitioning else "(all)"
+    listed = [{**row, "partition": row["partition"] or nameless} for row in shown.to_pylist()]
+    print_rows(listed, [*names, "size_bytes"])
+    screen = stdout()
+    if shown.num_rows < rows.num_rows:
+        screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
+    counts = [count_of(rows.num_rows if is_files else _total(rows, "file_count"), "file")]
+    if not is_files and table.handle.instant.partitioning:
+        counts.insert(0, count_of(rows.num_rows, "partition"))
+    counts += [count_of(_total(rows, "row_count"), "row"), bytes_text(_total(rows, "size_bytes"))]
+    screen.print(f"{', '.join(counts)}; version {table.version}", style="dim")
 
 
 def _total(rows: pa.Table, name: str) -> int:
     return sum(filter(None, rows.column(name).to_pylist()))
 
 
-def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+def history(table: OpenTable, as_json: AsJson = False) -> None:
     """List the versions: what each did, and when."""
-    with opened(path, index_path) as table:
-        rows = table.history()
+    rows = table.history()
     if as_json:
         print_json(records(rows))
         return
@@ -377,16 +362,13 @@ def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -
 
 
 def slices(
-    path: Path,
+    table: TableAt,
     partition: Partition = None,
     every: Annotated[bool, Option("--all", help="Superseded slices, too.")] = False,
-    version: Version = None,
-    index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """List file slices: the base of each file group, and the logs that are read over it."""
-    with opened(path, index_path, version) as table:
-        listed = table.slices(partition, latest=not every)
+    listed = table.slices(partition, latest=not every)
     if as_json:
         print_json(records(listed))
         return

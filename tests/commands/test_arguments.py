@@ -21,9 +21,13 @@ VALUES = [
 def _read(verb: str, words: list[str]) -> dict[str, Any]:
     """Return the arguments that differ from the defaults of the verb."""
     read = vars(app.parser_of(verb).parse_intermixed_args(words))
-    parameters = inspect.signature(app._function(verb)).parameters
-    assert set(read) == set(parameters)
-    return {name: value for name, value in read.items() if value != parameters[name].default}
+    parameters = dict(inspect.signature(app._function(verb)).parameters)
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    if parameters.pop("table", None) is not None:
+        defaults |= dict.fromkeys(("index_path", "version", "fallback"))
+        assert {"path", "index_path"} <= set(read)
+    assert set(parameters) <= set(read) <= {*defaults, "path"}
+    return {name: value for name, value in read.items() if name not in defaults or value != defaults[name]}
 
 
 @pytest.mark.parametrize(

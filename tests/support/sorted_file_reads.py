@@ -10,7 +10,6 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-from skipstone.commands.arguments import CommandExit
 from skipstone.commands.inspect import inspect
 from skipstone.hfile_like import (
     RowTable,
@@ -123,8 +122,7 @@ class Faces:
             out.write(reader.source.data)  # type: ignore[attr-defined]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
-            with contextlib.suppress(CommandExit):  # findings
-                inspect(self._path, verify=True, everything=True, as_json=True)
+            inspect(self._path, verify=True, everything=True, as_json=True)
             inspect(self._path)
         return told.getvalue()
 
