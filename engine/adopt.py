@@ -27,8 +27,7 @@ from .commit.edit import Edit
 from .commit.sync import sync_directory
 from .handle import Handle
 from .indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
-from .lakes.difference import changed_files, with_unlisted
-from .lakes.directory import entries_of, list_parquet
+from .lakes.directory import changed_files, entries_of, list_parquet, with_unlisted
 from .opening import open_handle
 from .parquet.column_stats import STATS_FIELDS, ColumnStats, to_columns
 from .parquet.footers import Footer, read_footer

@@ -33,8 +33,7 @@ from .handle import Handle
 from .indexes.task_result import TaskResult
 from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detect import detect_format, locate, open_log
-from .lakes.directory import LISTED, list_parquet, listed_of
-from .lakes.folder_times import folder_times, with_index_folder
+from .lakes.directory import LISTED, folder_times, list_parquet, listed_of, with_index_folder
 from .lakes.table_marker import read_marker, without_index
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type

@@ -2,8 +2,7 @@
 
 Only plain directories become stale: a Delta, Iceberg or Hudi log is read for each handle. On a local disk each query
 compares the modification times of the folders with those that the last sync recorded. A folder with another time is
-listed, and its files are compared with those of the version. What was found equal is remembered by the handle. What
-lists is imported late: few processes need it.
+listed, and its files are compared with those of the version. The handle remembers what was equal.
 """
 
 from __future__ import annotations
@@ -17,7 +16,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneWarning
-from .lakes.folder_times import UNKNOWN, folder_times, is_watched, modified_ns
+from .lakes.directory import (
+    UNKNOWN,
+    difference,
+    folder_times,
+    is_watched,
+    list_below,
+    list_parquet,
+    live_in,
+    modified_ns,
+    with_unlisted,
+)
 from .state.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -101,8 +110,6 @@ def check_stale(handle: Handle) -> None:
 
 def changes_since_sync(handle: Handle) -> Changes:
     """List the whole directory, and compare it with the version."""
-    from .lakes.directory import list_parquet
-
     snapshot = Snapshot(handle.instant, handle.readers)
     return _changes(handle, snapshot, list_parquet(handle.storage, handle.index_storage), None)
 
@@ -118,8 +125,6 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
             changed.append(folder)
     if not changed:
         return Changes()
-    from .lakes.directory import list_below
-
     snapshot, start_ns, seen = Snapshot(handle.instant, handle.readers), time.time_ns(), set[str]()
     listed = list_below(handle.storage, handle.index_storage.uri, changed, seen=seen, known=known)
     changes = _changes(handle, snapshot, listed, seen)
@@ -129,8 +134,6 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
 
 
 def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[str] | None) -> Changes:
-    from .lakes.difference import difference, live_in, with_unlisted
-
     live = None if folders is None else live_in(snapshot, folders)
     listed = with_unlisted(listed, snapshot, handle.storage, live)
     found = difference(snapshot, listed, handle.version, live)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..base.caching import cached_property
-from ..engine.lakes.difference import is_own_file
+from ..engine.lakes.directory import is_own_file
 from ..engine.open import open_table
 from ..engine.predicates import And, Constant, Node, bind, columns_read
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneError

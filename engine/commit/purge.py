@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ...base.arrays import index_of, to_numpy
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from ..indexes.kind import MergeContext, kind_or_none
-from ..lakes.folder_times import folders_of
+from ..lakes.directory import folders_of
 from ..progress import Progress
 from ..state import Instant, is_of_table, joined_ranges
 from ..state.lsm import Keep, RunWriter

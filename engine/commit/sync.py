@@ -19,9 +19,7 @@ import pyarrow as pa
 
 from ...errors import CorruptionError, NotATableError, SchemaError
 from ..indexes.task_result import TaskResult
-from ..lakes.difference import Difference, difference, with_unlisted
-from ..lakes.directory import list_parquet
-from ..lakes.folder_times import folder_times
+from ..lakes.directory import Difference, difference, folder_times, list_parquet, with_unlisted
 from ..progress import Progress
 from ..state import Instant
 from ..state.lsm import RunWriter

@@ -1,8 +1,8 @@
 """Where live files come from. This room writes nothing but a marker.
 
-`detect.py` finds the table that a user names and its format. `directory.py` lists a directory, `difference.py` compares
-a listing with a version, and `folder_times.py` finds the folders that need no listing; `table_marker.py` marks a folder
-in which rows were deleted. `table_format.py` is the protocol of a format with a log (`LogSource`, `LogState`),
+`detect.py` finds the table that a user names and its format. `directory.py` lists a directory, compares
+the listing with a version, and finds the folders that need no listing; `table_marker.py` marks a folder in which rows
+were deleted. `table_format.py` is the protocol of a format with a log (`LogSource`, `LogState`),
 `column_naming.py` how files name columns. `delta.py` (with `deletion_vectors.py`) and `iceberg.py` (with
 `iceberg_columns.py`, `iceberg_catalog.py`) use each format's own library; `hudi/` reads the timeline itself. To add a
 format, add a file here, its name in `KINDS`, and an entry in `detect.py`.

@@ -1,25 +1,42 @@
-"""Lists the Parquet files in a directory.
+"""A plain directory: its Parquet files, how they differ from a version, and when its folders were last modified.
 
 Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders. Files are Parquet if
 their name has a Parquet ending in any case, or no ending. Our own folder is left out.
 
 A lake may have millions of files, in one folder or in as many, so the listing is stored in columns (`LISTED`) and few
 folders are listed at a time.
+
+A file that a transaction of this table wrote has the table's id in its name: if it is not live, it is not taken for
+somebody else's. A file that was removed or replaced in the table, and is on storage unchanged, stays removed.
+
+A file that is created, renamed or removed changes its folder's modification time. So a folder with the time that it had
+when it was listed contains the same files. A file that is overwritten in place does not change it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+import re
+import sys
+import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import binary_array, from_numpy, string_array
+from ...base.arrays import binary_array, combine, from_numpy, null_as_false, string_array, to_numpy
 from ..progress import Progress
-from ..storage import Entry, Storage
+from ..state import is_of_table
+from ..state.manifest import STAT_FIELDS
+from ..state.paths import FILE_PREFIX
+from ..state.snapshot import RANGES_MAX, Snapshot
+from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..storage.threads import Threads
 
 # Paths are bytes: names on a disk may not be UTF-8.
@@ -29,6 +46,12 @@ LISTED = pa.schema(
 THREADS = 8
 _ENDINGS = (".parquet", ".parq", ".pq")
 _ROWS_AT_ONCE = 1 << 14
+_OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
+UNKNOWN = 0
+FOLDERS_MAX = 4096  # of more, no times are recorded: each version would carry them
+_TICK_NS = 20_000_000  # times of files have at least this resolution on disks that count nanoseconds
+_COARSE_NS = 2_000_000_000  # some disks have times of two seconds
+_REMOTE_DISKS = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre", "gluster", "gpfs", "beegfs", "afs", "ncp")
 
 
 def list_parquet(
@@ -134,3 +157,206 @@ def _is_hidden_folder(name: str) -> bool:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
+
+
+# -- compared with a version -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Difference:
+    """What the directory has that the version has not (rows of a listing), and the other way round (id -> path)."""
+
+    appeared: pa.Table
+    removed: dict[int, str]
+
+
+def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table | None = None) -> Difference:
+    """Compare a listing with a version, by path, size, time and etag. Files that were added after the version `since`
+    are left alone. `live`: the live files of the folders that were listed, as `live_in` returns them; None: all."""
+    live = (snapshot.files() if live is None else live).select(["file_id", "path", *STAT_FIELDS, "segment"])
+    is_older = to_numpy(live.column("segment")) <= since
+    paths, live_paths = combine(listed.column("path")), _path_bytes(live)
+    positions = pc.index_in(paths, value_set=live_paths)
+    is_live = to_numpy(positions.is_valid())
+    rows = np.where(is_live, to_numpy(positions), 0).astype(np.int64)
+    is_changed = is_live.copy()
+    is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
+    is_changed[is_live] &= is_older[rows[is_live]]
+    appeared = is_changed | _appeared(snapshot, listed, ~is_live)
+    is_removed = np.zeros(live.num_rows, dtype=bool)
+    is_removed[_missing(live, paths)] = True
+    is_removed[rows[is_changed]] = True
+    removed = live.select(["file_id", "path"]).filter(from_numpy(is_removed & is_older))
+    return Difference(
+        listed.filter(from_numpy(appeared)),
+        dict(zip(removed.column("file_id").to_pylist(), removed.column("path").to_pylist(), strict=True)),
+    )
+
+
+def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
+    """The ids of the live files (uint64, ascending) that a listing has under another size, time or etag."""
+    live = snapshot.files().select(["file_id", "path", *STAT_FIELDS])
+    positions = pc.index_in(_path_bytes(live), value_set=combine(listed.column("path")))
+    live, rows = live.filter(positions.is_valid()), listed.take(positions.drop_null())
+    return to_numpy(live.column("file_id"))[~_are_same(rows, live)]
+
+
+def live_in(snapshot: Snapshot, folders: Iterable[str]) -> pa.Table:
+    """The live files of some folders. If paths name the partitions, no others are read."""
+    names, numbers = list(folders), None
+    if snapshot.partitions_in_paths:
+        from ..hive import partition_of
+
+        numbers = sorted(snapshot.partition_ids([partition_of(f"{name}/") for name in names]).values())
+    live = snapshot.files(None if numbers is None or len(numbers) > RANGES_MAX else numbers)
+    of_files = pc.replace_substring_regex(live.column("path"), "/?[^/]*$", "")
+    return live.filter(pc.is_in(of_files, value_set=string_array(names)))
+
+
+def _path_bytes(files: pa.Table) -> pa.Array:
+    return combine(files.column("path").cast(pa.binary()))
+
+
+def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
+    """bool [n]: `Entry.is_same`, called where not all of an identity agrees."""
+    same = pc.equal(listed.column("size_bytes"), rows.column("size_bytes"))
+    same = pc.and_(same, null_as_false(pc.equal(listed.column("modified_ns"), rows.column("modified_ns"))))
+    same_etag = pc.equal(listed.column("etag"), rows.column("etag"))
+    same = to_numpy(pc.and_(same, pc.or_kleene(pc.is_null(same_etag), same_etag))).copy()
+    odd = np.flatnonzero(~same)
+    pairs = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
+    same[odd] = [_is_same(entry, row) for entry, row in pairs]
+    return same
+
+
+def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.ndarray:
+    """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
+    appeared = is_new.copy()
+    removed = snapshot.removed_files().select(["path", *STAT_FIELDS])
+    among_removed = pc.index_in(combine(listed.column("path")), value_set=_path_bytes(removed))
+    removed_by_path: dict[bytes, list[dict]] = {}
+    for row in removed.to_pylist() if among_removed.null_count < len(among_removed) else ():
+        removed_by_path.setdefault(row["path"].encode(), []).append(row)
+    may_be_ours = to_numpy(pc.match_substring_regex(combine(listed.column("path")), _OF_TRANSACTION.pattern))
+    checked = is_new & (to_numpy(among_removed.is_valid()) | may_be_ours)
+    entries = entries_of(listed.filter(from_numpy(checked)))
+    for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
+        rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
+        appeared[position] = not _is_removed(entry, rows) and not is_own_file(entry.path, snapshot)
+    return appeared
+
+
+def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
+    """Positions of the live files within the directory that a listing lacks."""
+    absent = np.flatnonzero(~to_numpy(pc.is_in(_path_bytes(live), value_set=listed)))
+    paths = live.column("path").take(from_numpy(absent)).to_pylist()
+    return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
+
+
+def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: pa.Table | None = None) -> pa.Table:
+    """The listing, and live files of names that it passes over, which somebody added by name: each is looked up.
+    `live`: as for `difference`."""
+    live, unlisted = snapshot.files() if live is None else live, []
+    for path in live.column("path").take(from_numpy(_missing(live, combine(listed.column("path"))))).to_pylist():
+        if not is_listed(path):
+            with contextlib.suppress(FileMissingError):
+                unlisted.append(storage.stat(path))
+    return pa.concat_tables([listed, listed_of(unlisted)]) if unlisted else listed
+
+
+def _is_removed(entry: Entry, rows: Iterable[dict]) -> bool:
+    """True for a file that was taken out, and is on storage unchanged."""
+    return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in rows)
+
+
+def _is_same(entry: Entry, row: dict) -> bool:
+    return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
+
+
+def is_own_file(path: str, snapshot: Snapshot) -> bool:
+    """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
+    task was given up while others of it were committed."""
+    match = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
+    return match is not None and is_of_table(match[1], snapshot.instant.table_id)
+
+
+# -- times of folders --------------------------------------------------------------------------------------------------
+
+
+def is_watched(storage: Storage) -> bool:
+    """Whether looking at a folder's time costs microseconds: a directory on a disk of this machine."""
+    return "://" not in storage.uri and not _is_network_disk(os.path.abspath(storage.uri))
+
+
+def folder_times(storage: Storage, folders: Iterable[str], listed_ns: int) -> dict[str, int]:
+    """Return the time (ns since 1970) of each folder that has not changed since `listed_ns`, when a listing began;
+    UNKNOWN for the others. Empty for more than FOLDERS_MAX folders, for names that are not UTF-8, and for directories
+    that are not watched."""
+    paths = sorted(folders)
+    is_utf8 = all(not any("\ud800" <= c <= "\udfff" for c in path) for path in paths)  # a version is JSON
+    if len(paths) > FOLDERS_MAX or not is_utf8 or not is_watched(storage):
+        return {}
+    times = {path: modified_ns(storage, path) or UNKNOWN for path in paths}
+    return {path: now if now < listed_ns - _COARSE_NS else UNKNOWN for path, now in times.items()}
+
+
+@contextlib.contextmanager
+def with_index_folder(storage: Storage, index_storage: Storage) -> Iterator[int]:
+    """Make the index's folder before the directory is listed: it changes the root's time, and would hide from every
+    handle that nothing else did. Yields the root's time, UNKNOWN if it is not certain. Removes the folder after an
+    error if it is empty."""
+    root, folder = storage.uri, index_storage.uri
+    if not is_watched(storage) or os.path.dirname(folder) != root or os.path.exists(folder):
+        yield UNKNOWN
+        return
+    before = modified_ns(storage, "")
+    try:
+        if before is None or before > time.time_ns() - _COARSE_NS:
+            yield UNKNOWN
+            return
+        with contextlib.suppress(OSError):  # where nothing may be written, the commit says so
+            os.mkdir(folder)
+        made = modified_ns(storage, "") or UNKNOWN
+        is_coarse = made % 1_000_000_000 == 0
+        while not is_coarse and time.time_ns() < made + _TICK_NS:  # later changes have another time
+            time.sleep(_TICK_NS / 1e9)
+        yield UNKNOWN if is_coarse else made
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+        raise
+
+
+def modified_ns(storage: Storage, folder: str) -> int | None:
+    """Return a folder's modification time, None if it is missing."""
+    try:
+        return os.stat(f"{storage.uri}/{folder}").st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Return the folders of files, and all folders above them; "" is the root."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    for folder in list(folders):
+        while folder:
+            folder = folder.rpartition("/")[0]
+            folders.add(folder)
+    return folders | {""}
+
+
+@functools.lru_cache(maxsize=256)
+def _is_network_disk(path: str) -> bool:
+    if not sys.platform.startswith("linux"):
+        return path.startswith("\\\\")
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+            for line in mounts:
+                _, point, disk, *_ = line.split(" ")
+                point = point.replace("\\040", " ")
+                if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
+                    best, kind = point, disk
+    except OSError:
+        return False
+    return kind.startswith(_REMOTE_DISKS)

@@ -298,7 +298,6 @@ class _Query:
         if use.plan is None:
             return use.full_name
         try:
-            _refuse_covered(use.plan.planning)
             text, tables = source_sql(use.plan.planning, f"{_PREFIX}{number}_")
         except (NotPlainError, SchemaError) as error:
             use.reader = f"Skipstone: {error}"
@@ -373,6 +372,9 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
     """
     if to_merge(planning).any():
         raise NotPlainError("slices are merged by the reader of their own format")
+    answer = answered_by_index(planning, planning.columns)
+    if answer is not None and answer.is_whole:
+        raise NotPlainError(answer.text)
     planning.check_readable()
     context = replace(planning.context, bound=Constant(True))
     reader = DuckDBReader(planning, context)
@@ -406,13 +408,6 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
         nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
     return " UNION ALL ".join(selects), tables
-
-
-def _refuse_covered(planning: PlannedScan) -> None:
-    """Raise NotPlainError if an index has all the rows, so that no file need be read."""
-    answer = answered_by_index(planning, planning.columns)
-    if answer is not None and answer.is_whole:
-        raise NotPlainError(answer.text)
 
 
 def _pairs(planning: PlannedScan) -> list[Pair]:

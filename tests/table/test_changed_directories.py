@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import examples
-from skipstone.engine.lakes import folder_times
+from skipstone.engine.lakes import directory as listing
 
 PREDICATES = ["true", "v < 40", "v >= 60", "d = 1", "d = 2 AND v < 50", "v = 7"]
 
@@ -22,7 +22,7 @@ PREDICATES = ["true", "v < 40", "v >= 60", "d = 1", "d = 2 AND v < 50", "v = 7"]
 @pytest.fixture(autouse=True)
 def fine_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """The times of the tests' disk are a few milliseconds late at most."""
-    monkeypatch.setattr(folder_times, "_COARSE_NS", 20_000_000)
+    monkeypatch.setattr(listing, "_COARSE_NS", 20_000_000)
 
 
 class Directory:
