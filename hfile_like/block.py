@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,9 @@ SECTION = struct.Struct("<BBHIII")
 # As stored; its sections together, decompressed; its keys and its columns together, decoded.
 BLOCK_BYTES_MAX = VALUES_BYTES_MAX
 BLOCK_ENTRIES_MAX = 1 << 20
+
+StoredSection: TypeAlias = "tuple[int, int, int, int, bytes | memoryview]"
+"""codec, encoding, flags, bytes before compression; the section as it is stored"""
 
 _NO_TOMBSTONES = 0
 _BITMAP = 1
@@ -50,18 +54,21 @@ def encode_tombstones(deleted: np.ndarray | None) -> EncodedSection:
 
 def build_block(offset: int, count: int, sections: Sequence[EncodedSection], compressor: Compressor | None) -> bytes:
     """Return a block of `count` entries that is written at `offset`. `sections`: tombstones, keys, value columns."""
+    return _assembled(offset, count, [_stored(section, compressor) for section in sections])
+
+
+def _stored(section: EncodedSection, compressor: Compressor | None) -> StoredSection:
+    codec_id, stored = codec.compress(section.data, compressor, section.gain)
+    return codec_id, section.encoding, section.flags, len(section.data), stored
+
+
+def _assembled(offset: int, count: int, sections: Sequence[StoredSection]) -> bytes:
     directory, bodies = [], []
     position = HEAD.size + SECTION.size * len(sections)
-    for section in sections:
-        if not section.data:  # nothing is deleted, or a column is all null
-            checksum = codec.place_crc(offset + position)
-            directory.append(SECTION.pack(codec.CODEC_RAW, section.encoding, section.flags, 0, 0, checksum))
-            continue
-        codec_id, stored = codec.compress(section.data, compressor, section.gain)
+    for codec_id, encoding, flags, uncompressed, stored in sections:
         body = stored if len(stored) % 8 == 0 else b"".join((stored, codec.padding(len(stored))))
         checksum = codec.checksum_at(offset + position, body)
-        sizes = len(stored), len(section.data)
-        directory.append(SECTION.pack(codec_id, section.encoding, section.flags, *sizes, checksum))
+        directory.append(SECTION.pack(codec_id, encoding, flags, len(stored), uncompressed, checksum))
         bodies.append(body)
         position += len(body)
     head = b"".join((HEAD.pack(0, position, count, len(sections), 0)[4:], *directory))
@@ -169,6 +176,16 @@ class Block:
         end = HEAD.size + SECTION.size * len(self._offsets)
         moved[:4] = codec.checksum_at(offset, memoryview(moved)[4:end]).to_bytes(4, "little")
         return bytes(moved)
+
+    def with_keys(self, keys: EncodedSection, offset: int, compressor: Compressor | None) -> bytes:
+        """Return the bytes of this block with other keys, for an offset of a file. Values are not decoded. Raises
+        CorruptionError if a section is damaged."""
+        sections = [_stored(keys, compressor)] * len(self._offsets)
+        for number in range(len(self._offsets)):
+            if number != 1:
+                codec_id, encoding, flags, _, uncompressed, _ = self._entry(number)
+                sections[number] = codec_id, encoding, flags, uncompressed, self._checked(number)
+        return _assembled(offset, self.entries, sections)
 
     def copied(self) -> Block:
         """Return this block over its own memory, with nothing decoded: it does not need the bytes that were read."""

@@ -70,6 +70,21 @@ def decode_keys(encoding: int, data: memoryview, count: int, max_bytes: int, loc
     raise location.corruption("key encoding", f"key encoding {encoding} is not known")
 
 
+def encode_with_tails(keys: BlockKeys, tails: np.ndarray, compressor: Compressor | None) -> EncodedSection:
+    """Return the keys of a block with other last bytes: uint8 [n, width]. They must ascend, too."""
+    width = tails.shape[1]
+    if isinstance(keys, FixedWidthKeys) and len(keys.columns) >= width:
+        columns = keys.columns.copy()
+        columns[-width:] = tails.T
+        head = FIXED_HEAD.pack(keys.width, len(keys.prefix)) + keys.prefix
+        return EncodedSection(ENCODING_FIXED, 0, head + columns.tobytes())
+    offsets, buffer = offsets_and_data(keys.to_arrow())
+    data = np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])].copy()
+    data[offsets[1:].astype(np.int64)[:, None] - width + np.arange(width)] = tails
+    changed = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return encode_keys(changed, compressor)
+
+
 def _shared_length(a: bytes, b: bytes) -> int:
     """How many leading bytes two keys share."""
     shorter = min(len(a), len(b))
@@ -95,6 +110,7 @@ class FixedWidthKeys:
 
     width    of every key, in bytes
     prefix   the bytes that all keys share
+    columns  uint8 [bytes, keys]: the others, byte by byte
     """
 
     def __init__(self, data: memoryview, count: int, max_bytes: int, location: Location):
@@ -109,7 +125,7 @@ class FixedWidthKeys:
             raise location.corruption("key section", f"{count} keys of {self.width} bytes do not fit {len(data)}")
         self.prefix = bytes(data[FIXED_HEAD.size : body])
         columns = np.frombuffer(data, dtype=np.uint8, offset=body if rest else 0, count=rest * count)
-        self._columns = columns.reshape(rest, count)
+        self.columns = columns.reshape(rest, count)
         self._count = count
         self.decoded_bytes = self.width * count
 
@@ -117,11 +133,11 @@ class FixedWidthKeys:
         return self._count
 
     def key_at(self, i: int) -> bytes:
-        return self.prefix + self._columns[:, i].tobytes()
+        return self.prefix + self.columns[:, i].tobytes()
 
     def ids(self, rows: Rows) -> np.ndarray:
         """Return uint64 [k]: the last 8 bytes of the keys at `rows`, as big-endian numbers."""
-        columns = self._columns[-ID_BYTES:]
+        columns = self.columns[-ID_BYTES:]
         shared = self.prefix[len(self.prefix) - (ID_BYTES - len(columns)) :]
         out = np.full(row_count(rows), int.from_bytes(shared, "big"), dtype=np.uint64)
         for column in columns:
@@ -131,18 +147,18 @@ class FixedWidthKeys:
 
     def tails_at(self, rows: np.ndarray, width: int) -> np.ndarray:
         """Return uint8 [k, width]: the last bytes of the keys at `rows`. `width` is at most the keys'."""
-        stored = min(width, len(self._columns))
+        stored = min(width, len(self.columns))
         table = np.empty((len(rows), width), dtype=np.uint8)
         prefix = np.frombuffer(self.prefix, dtype=np.uint8)
         table[:, : width - stored] = prefix[len(prefix) - (width - stored) :]
-        table[:, width - stored :] = self._columns[len(self._columns) - stored :, rows].T
+        table[:, width - stored :] = self.columns[len(self.columns) - stored :, rows].T
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
         table = np.empty((self._count, self.width), dtype=np.uint8)
         shared = len(self.prefix)
         table[:, :shared] = np.frombuffer(self.prefix, dtype=np.uint8)
-        table[:, shared:] = self._columns.T
+        table[:, shared:] = self.columns.T
         return binary_rows(table)
 
 

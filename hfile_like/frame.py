@@ -20,6 +20,7 @@ _PARTS = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (
 WIDTHS = frozenset(_PARTS)
 # With a larger span, distances from a line would not fit int64.
 _LINE_SPAN_MAX = 1 << 61
+_SAMPLE_ROWS = 16
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 Rows = slice | np.ndarray  # a slice with both ends, or int64 positions
@@ -104,9 +105,7 @@ def encode_frame(values: np.ndarray, valid: np.ndarray | None = None) -> Frame:
 def _encode_flat(values: np.ndarray, valid: np.ndarray | None = None) -> Frame:
     live = values if valid is None else values[valid]
     least = int(np.minimum.reduce(live))
-    span = int(np.maximum.reduce(live)) - least
-    width = (span.bit_length() + 7) // 8
-    low_bytes, high_bytes = _PARTS[width if width in _PARTS else 8]
+    low_bytes, high_bytes = _PARTS[_width_of(int(np.maximum.reduce(live)) - least)]
     if not low_bytes:
         return Frame(least & MASK, 0)
     residuals = values.astype(np.uint64) - np.uint64(least & MASK)
@@ -116,21 +115,32 @@ def _encode_flat(values: np.ndarray, valid: np.ndarray | None = None) -> Frame:
     return Frame(least & MASK, 0, residuals.astype(f"<u{low_bytes}"), high)
 
 
+def _width_of(span: int) -> int:
+    """Bytes of residuals up to `span`."""
+    width = (span.bit_length() + 7) // 8
+    return width if width in _PARTS else 8
+
+
 def _encode_sloped(values: np.ndarray, flat: Frame) -> Frame:
     """The frame along the line from the first to the last value, or through the first two, if it is narrower."""
-    numbers = values.astype(np.uint64)
-    above = (numbers - np.uint64(flat.base)).view(np.int64)  # negative only if int64 is too narrow
-    if int(above.min()) < 0 or int(above.max()) > _LINE_SPAN_MAX:
+    numbers, best = values.astype(np.uint64), flat
+    last = len(numbers) - 1
+    places = np.append(np.arange(0, last, max(1, last // _SAMPLE_ROWS)), (1, last))
+    above = numbers[places] - np.uint64(flat.base)
+    if int(above.max()) > _LINE_SPAN_MAX:
         return flat
-    best = flat
-    for far in (1, len(numbers) - 1):
-        step = int(above[far] - above[0]) // far
+    above = above.view(np.int64)
+    first, second, end = int(above[0]), int(above[-2]), int(above[-1])
+    for step in (second - first, (end - first) // last):
         # The second number may be far away: a line that leaves int64 is of no use.
-        if not step or abs(step) * (len(numbers) - 1) > _LINE_SPAN_MAX:
+        if not step or abs(step) * last > _LINE_SPAN_MAX:
             continue
+        some = above - places * step
+        if _width_of(int(some.max()) - int(some.min())) >= best.width:
+            continue  # residuals of all numbers are not narrower
         distances = (numbers - numbers[0]).view(np.int64) - np.arange(len(numbers)) * np.int64(step)
         rest = _encode_flat(distances)
-        if rest.width < best.width:
+        if rest.width < best.width and int((numbers - np.uint64(flat.base)).max()) <= _LINE_SPAN_MAX:
             best = Frame((int(numbers[0]) + rest.base) & MASK, step & MASK, rest.low, rest.high)
     return best
 

@@ -1,7 +1,7 @@
 """Sorting binary keys without a Python object per key.
 
-Keys are sorted by some bytes at a time, which numpy sorts together with their places as one integer; ties by the next
-bytes. After `_ROUNDS_MAX` rounds Arrow sorts what is still tied.
+Keys are sorted by 8 bytes at a time, as integers, and ties by the next 8. After `_ROUNDS_MAX` rounds Arrow sorts what
+is still tied.
 """
 
 from __future__ import annotations
@@ -14,73 +14,110 @@ from ..base.arrays import byte_table, from_numpy, offsets_and_data, to_numpy
 
 _FEW = 512  # so many are sorted by Arrow
 _ROUNDS_MAX = 24
+_WORD_BYTES = 8
+_RANGES_MAX, _SAMPLE_MAX = 255, 1 << 16
+_ALL = slice(None)
 
 
-def sorted_keys(keys: pa.BinaryArray, tail_bytes: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def sorted_keys(
+    keys: pa.BinaryArray, tail_bytes: int = 0, places: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (int64 [n]: the order in which keys without their tails ascend, equal ones as they come; bool [n]: in that
-    order, the key is equal to the one before). No key may be the beginning of another, except equal ones."""
-    count, place_bits = len(keys), len(keys).bit_length()
+    order, the key is equal to the one before). No key may be the beginning of another, except equal ones. `places`:
+    int64, ascending: those of the keys that are sorted, instead of all."""
+    count = len(keys) if places is None else len(places)
     if count <= _FEW:
-        return sorted_by_arrow(keys, tail_bytes)
-    words = _Words(keys, tail_bytes, (64 - place_bits) // 8)
-    order, is_again = np.arange(count), np.arange(count) > 0
-    tied, group, level = order.copy(), np.zeros(count, dtype=np.uint64), 0
+        order, is_again = sorted_by_arrow(keys if places is None else keys.take(from_numpy(places)), tail_bytes)
+        return order if places is None else places[order], is_again
+    words, rows = _Words(keys, tail_bytes), _ALL if places is None else places
+    level = words.shared_bytes(rows)
+    if level is None:
+        return np.arange(count) if places is None else places.copy(), np.arange(count) > 0
+    word = words.at(rows, level)
+    order = _stable_order(word)
+    word = word[order]
+    if places is not None:
+        order = places[order]
+    is_again = np.append(False, word[1:] == word[:-1])
+    tied = np.flatnonzero(is_again | np.append(is_again[1:], False))
     for _ in range(_ROUNDS_MAX):
-        rows = order[tied]
-        is_open = words.lengths[rows] > level  # all keys of a group end together
+        level += _WORD_BYTES
+        group = np.cumsum(~is_again[tied]).astype(np.uint64)
+        is_open = words.lengths[order[tied]] > level  # all keys of a group end together
         if not is_open.all():
-            tied, group, rows = tied[is_open], group[is_open], rows[is_open]
+            tied, group = tied[is_open], group[is_open]
         if not len(tied):
             return order, is_again
-        word, is_one_group = words.at(rows, level), group[0] == group[-1]
-        shared_bytes = words.width - (int(np.bitwise_or.reduce(word ^ word[0])).bit_length() + 7) // 8
-        if shared_bytes == words.width or (shared_bytes and is_one_group):
-            level += shared_bytes
+        rows = order[tied]
+        word = words.at(rows, level)
+        if (word == word[0]).all():
             continue
-        place = _sorted_places(word, place_bits)
-        if not is_one_group:
-            place = place[_sorted_places(group[place], place_bits)]
+        place = _stable_order(word)
+        if group[0] != group[-1]:
+            place = place[_packed_order(group[place], np.arange(len(place)), len(place))]
         order[tied], word = rows[place], word[place]
         is_again[tied[1:]] &= word[1:] == word[:-1]
         is_tied = is_again[tied]
         is_tied[:-1] |= is_again[tied[1:]]
         tied = tied[is_tied]
-        group = np.cumsum(~is_again[tied]).astype(np.uint64)
-        level += words.width
     rows = order[tied]
     order_of_tied, is_again[tied] = sorted_by_arrow(keys.take(from_numpy(rows)), tail_bytes)
     order[tied] = rows[order_of_tied]
     return order, is_again
 
 
-def _sorted_places(numbers: np.ndarray, place_bits: int) -> np.ndarray:
-    """int64 [n]: the places of uint64 numbers as these ascend, equal ones as they come. Number and place have 64 bits
-    together."""
-    packed = numbers << np.uint64(place_bits) | np.arange(len(numbers), dtype=np.uint64)
+def _stable_order(numbers: np.ndarray) -> np.ndarray:
+    """int64 [n]: the places of uint64 numbers as these ascend, equal ones as they come. numpy's own stable sort takes
+    several times as long as its default, after which only equal numbers may be out of place."""
+    order = np.argsort(numbers)
+    ranked = numbers[order]
+    is_first = np.append(True, ranked[1:] != ranked[:-1])
+    is_tied = ~is_first
+    is_tied[:-1] |= is_tied[1:]
+    if is_tied.any():
+        order[is_tied] = _packed_order(np.cumsum(is_first[is_tied]).astype(np.uint64), order[is_tied], len(numbers))
+    return order
+
+
+def _packed_order(numbers: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
+    """int64 [k]: the places, ascending by uint64 number and place; all of them are at most `count`."""
+    bits = np.uint64(count.bit_length())
+    packed = numbers << bits | places.astype(np.uint64)
     packed.sort()
-    packed &= np.uint64((1 << place_bits) - 1)
+    packed &= (np.uint64(1) << bits) - np.uint64(1)
     return packed.view(np.int64)
 
 
 class _Words:
-    """Keys without their tails as numbers of `width` bytes. `lengths`: int64 [n], in bytes."""
+    """Keys without their tails as numbers of 8 bytes. `lengths`: int64 [n], in bytes."""
 
-    def __init__(self, keys: pa.BinaryArray, tail_bytes: int, width: int):
+    def __init__(self, keys: pa.BinaryArray, tail_bytes: int):
         offsets, data = offsets_and_data(keys)
-        self.width, self._starts = width, offsets[:-1].astype(np.int64)
+        self._starts = offsets[:-1].astype(np.int64)
         self.lengths = offsets[1:] - tail_bytes - self._starts
         self._least = int(self.lengths.min())
-        if tail_bytes < 8:  # a word may reach beyond the last key
-            data = memoryview(b"".join((data[: int(offsets[-1])], bytes(8))))
+        if tail_bytes < _WORD_BYTES:  # a word may reach beyond the last key
+            data = memoryview(b"".join((data[: int(offsets[-1])], bytes(_WORD_BYTES))))
         self._words = np.ndarray((len(data) - 7,), dtype=">u8", buffer=data, strides=(1,))
 
-    def at(self, rows: np.ndarray, level: int) -> np.ndarray:
+    def at(self, rows: np.ndarray | slice, level: int) -> np.ndarray:
         """uint64 [k]: the bytes from `level` on of keys that are longer; zeros after their end."""
-        word = self._words[self._starts[rows] + level].astype(np.uint64) >> np.uint64(64 - 8 * self.width)
-        if self._least < level + self.width:
-            missing = np.maximum(level + self.width - self.lengths[rows], 0).astype(np.uint64) * np.uint64(8)
+        word = self._words[self._starts[rows] + level].astype(np.uint64)
+        if self._least < level + _WORD_BYTES:
+            missing = np.maximum(level + _WORD_BYTES - self.lengths[rows], 0).astype(np.uint64) * np.uint64(8)
             word = word >> missing << missing
         return word
+
+    def shared_bytes(self, rows: np.ndarray | slice) -> int | None:
+        """How many first bytes all keys share; None if all keys are equal."""
+        level = 0
+        while self._least > level or int(self.lengths[rows].min()) > level:
+            word = self.at(rows, level)
+            differing = int(np.bitwise_or.reduce(word ^ word[0])).bit_length()
+            if differing:
+                return level + _WORD_BYTES - (differing + 7) // 8
+            level += _WORD_BYTES
+        return None
 
 
 def sorted_by_arrow(keys: pa.BinaryArray, tail_bytes: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -97,3 +134,20 @@ def newest_order(keys: pa.BinaryArray) -> np.ndarray:
     """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, that of the last one alone."""
     order, is_again = sorted_by_arrow(keys) if byte_table(keys) is None else sorted_keys(keys)
     return order[np.append(~is_again[1:], True)]
+
+
+def key_ranges(keys: pa.BinaryArray, tail_bytes: int, count: int) -> list[np.ndarray]:
+    """Return the places of the keys in at most `count` ranges of keys, ascending, of about as many keys each: int64,
+    ascending. Keys that are equal without their tails are in one range."""
+    count = min(count, _RANGES_MAX)
+    if count < 2 or len(keys) < 2:
+        return [np.arange(len(keys))]
+    words = _Words(keys, tail_bytes)
+    level = words.shared_bytes(_ALL)
+    if level is None:
+        return [np.arange(len(keys))]
+    word = words.at(_ALL, level)
+    sample = np.sort(word[:: max(1, len(word) // _SAMPLE_MAX)])
+    bounds = np.unique(sample[np.arange(1, count) * len(sample) // count])
+    range_of = np.searchsorted(bounds, word, side="right").astype(np.uint8)
+    return [np.flatnonzero(range_of == i) for i in range(len(bounds) + 1)]

@@ -21,7 +21,7 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError, SchemaError
 from .block import Block
 from .block_index import BlockBounds, BlockInfo
-from .block_keys import lower_bound
+from .block_keys import encode_with_tails, key_tails, lower_bound
 from .block_reader import READ_AHEAD_BYTES
 from .entries import Entries, check_ascending
 from .footer import TAIL_BYTES
@@ -89,6 +89,28 @@ def merge_runs(
         _merge([_Cursor(reader, start, stop, ahead_bytes) for reader in readers], writer, drop_tombstones, keep)
         # Closed here and not by the stack: the summary is of a complete file.
         writer.close()
+    return _summary_of(writer)
+
+
+def copy_with_tails(
+    run: SortedFileReader,
+    output: str | os.PathLike[str] | BinaryIO,
+    width: int,
+    change: Callable[[np.ndarray], np.ndarray],
+    **options: Unpack[WriterOptions],
+) -> MergeSummary:
+    """Write a file of the entries of a run, in which keys have other last bytes: `change` returns those of some keys,
+    uint8 [n, width], from their own. Values are copied as they are stored. Raises InvalidArgumentError if the keys do
+    not ascend any more from block to block; within a block the caller is sure of it."""
+    blocks = range(len(run.index.entries))
+    with _MergingWriter(output, schema=run.schema, **options) as writer:
+        for info, block in zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True):
+            writer.copy_with_tails(block, info, change(key_tails(block.keys, np.arange(block.entries), width)))
+        writer.close()
+    return _summary_of(writer)
+
+
+def _summary_of(writer: _MergingWriter) -> MergeSummary:
     blocks = writer._blocks
     ends = (blocks[0].first_key, blocks[-1].last_key) if blocks else (b"", b"")
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes, *ends)
@@ -154,6 +176,19 @@ class _MergingWriter(SortedFileWriter):
             raise block.location.corruption("tombstones", message)
         self._flush()
         self._put_block(block.moved_to(self.size_bytes), info._replace(offset=self.size_bytes), bounds)
+
+    def copy_with_tails(self, block: Block, info: BlockInfo, tails: np.ndarray) -> None:
+        """Add a block with other last bytes of its keys. Raises InvalidArgumentError, CorruptionError."""
+        keys, width = block.keys, tails.shape[1]
+        ends = (keys.key_at(i)[:-width] + tails[i].tobytes() for i in (0, len(keys) - 1))
+        first, last = ends
+        if first > last or (self._last_key is not None and first <= self._last_key):
+            raise InvalidArgumentError("keys with other last bytes do not ascend")
+        self._last_key = last
+        data = block.with_keys(encode_with_tails(keys, tails, self._compressor), self.size_bytes, self._compressor)
+        self._put_block(
+            data, info._replace(offset=self.size_bytes, length=len(data), first_key=first, last_key=last), {}
+        )
 
 
 class _Cursor:

@@ -19,6 +19,7 @@ from ..state.manifest import RUN_SCHEMA
 from ..state.paths import first_twice
 from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot
+from ..storage import Storage
 from .bind import REMOVED, bind, key_entry
 
 _LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
@@ -41,6 +42,7 @@ class Edit:
     source             what the version's source says from now on
     summary            what the version's summary says besides counts
     action             another name than that of the commit
+    data               the table's storage, if indexes that no task built a part of are built from the added files
     """
 
     after: Instant | None = None
@@ -56,6 +58,7 @@ class Edit:
     source: Mapping[str, object] = field(default_factory=dict)
     summary: Mapping[str, object] = field(default_factory=dict)
     action: str | None = None
+    data: Storage | None = None
 
 
 def next_version(
@@ -110,7 +113,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
         after = replace(after, source={**after.source, "partitions_declared": True})
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))
-    work = CommitContext(after, named_at, edit.results, bound.added, bound.removed, writing)
+    work = CommitContext(after, named_at, edit.results, bound.added, bound.removed, writing, edit.data)
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
         kind = kind_or_none(index.kind)

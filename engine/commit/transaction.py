@@ -53,6 +53,7 @@ class Transaction:
         """`id`: of a transaction that was started elsewhere, at the version of `table` (see `distributed`)."""
         self.id = id or new_transaction_id(handle.instant.table_id)
         self.committed: Instant | None = None
+        self.builds_indexes = False  # the commit builds secondary indexes that tasks do not
         self._is_resumed = id is not None
         self._handle, self._key = handle, key
         self._base = handle.instant
@@ -265,10 +266,12 @@ class Transaction:
         read_from = min((read.version for read, _ in self._reads), default=self._base.version)
         batch = WriteBatch(self.id, self._base, self._index_storage, self._leftovers, read_from)
 
-        def plan(newest: Snapshot, _: RunWriter) -> Edit:
+        def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             if newest.instant.version > read_from:
                 self._validate(newest, results, removed)
-            return Edit(results=results, removed=removed, states=self._states)
+            is_built = self.builds_indexes and writing.attempt == "0"  # once: others commit while it goes on
+            data = self._handle.storage if is_built else None
+            return Edit(results=results, removed=removed, states=self._states, data=data)
 
         action = "replace" if results and removed.num_rows else "commit"
         self.committed = commit(self._handle, action, plan, self._key, batch=batch)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
 from ..state.coverage import covered_files
@@ -114,6 +115,7 @@ class CommitContext:
     named_at   the version whose column names the tasks use
     results    what the tasks made, and `added`, result by result, their files as they were bound
     removed    the removed files, as the manifest had them
+    data       the table's storage, if an index that no task built a part of is built from the added files
     """
 
     after: Instant
@@ -122,10 +124,39 @@ class CommitContext:
     added: Sequence[AddedFiles]
     removed: pa.Table
     writing: RunWriter
+    data: Storage | None = None
 
     @property
     def version(self) -> int:
         return self.after.version
+
+    def added_files(self) -> pa.Table:
+        """The added files as rows of the manifest."""
+        import pyarrow as pa
+
+        tables = []
+        for files in self.added:
+            ids = {"file_id": from_numpy(files.ids), "schema_id": from_numpy(files.schema_ids)}
+            rows = files.result.files.drop_columns([name for name in ids if name in files.result.files.column_names])
+            tables.append(pa.table({**dict(zip(rows.column_names, rows.columns, strict=True)), **ids}))
+        return pa.concat_tables(tables)
+
+    def copied_files(self, columns: Collection[str]) -> dict[int, tuple[int, int, int]]:
+        """old id -> (segment, new id, row groups) of each removed file of which an added one has the rows, with other
+        values in none of these columns: dotted paths."""
+        names = ("path", "file_id", "segment", "row_count", "row_groups")
+        removed = {path: row for path, *row in zip(*(self.removed.column(n).to_pylist() for n in names), strict=True)}
+        found: dict[int, tuple[int, int, int]] = {}
+        tops = {column.split(".")[0] for column in columns}
+        for files in self.added:
+            is_same = self.named_at.columns == self.after.columns and not tops & {*files.result.updated}
+            copies = files.result.copies if is_same else {}
+            rows = (files.result.files.column(name).to_pylist() for name in ("path", "row_count", "row_groups"))
+            for file_id, path, row_count, row_groups in zip(files.ids.tolist(), *rows, strict=True):
+                old = removed.get(copies.get(path, ""))
+                if old is not None and old[2] == row_count:
+                    found[old[0]] = old[1], file_id, row_groups
+        return found
 
     def parts_of(
         self, index: IndexState, encoding: tuple[str | None, ...] = ()

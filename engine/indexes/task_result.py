@@ -65,6 +65,8 @@ class TaskResult:
                     are `names`
     declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     transaction     of which it is a task: no other may commit, or remove, what it wrote
+    copies          {path: the path of a file of the table that has the same rows in the same row groups, but for new
+                    values in the columns `updated`}
     """
 
     files: pa.Table
@@ -79,6 +81,8 @@ class TaskResult:
     nested: list[NestedNames] = field(default_factory=list)
     declared_names: dict[str, str] = field(default_factory=dict)
     transaction: str | None = None
+    copies: dict[str, str] = field(default_factory=dict)
+    updated: tuple[str, ...] = ()
 
     def schema_counts(self) -> list[tuple[pa.Schema, int]]:
         """The physical schemas that files have, each with how many."""

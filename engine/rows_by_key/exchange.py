@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..handle import Handle
     from ..storage import Counted
 
-_BULK_ROWS = 50_000  # for more rows, keys are sorted in half of the time if all are sorted together, afterwards
+_BULK_ROWS = 50_000  # for more rows, keys are sorted in half of the time if all are sorted together, by the commit
 _WAITING_BYTES = 128 << 20  # of rows that wait in one writer
 _OTHERWISE = {
     DELTA: "call DeltaTable.delete(), update() or merge() of deltalake",
@@ -63,7 +63,7 @@ class Exchange:
         spec = self._tx.task_spec()
         if sum(file.task.row_count for file in files) >= _BULK_ROWS:
             spec = replace(spec, parts=tuple(part for part in spec.parts if not isinstance(part, KeyPartSpec)))
-            self._is_bulk = True
+            self._tx.builds_indexes = self._is_bulk = True
         self._spec = with_codec_of(spec, storage, [file.task for file in files]) if files else spec
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class Exchange:
             self._follow()
 
     def _follow(self) -> None:
-        """Build the indexes of the new files. The change is committed, so nothing raises."""
+        """Build the indexes of the new files that the commit did not. The change is committed, so nothing raises."""
         try:
             if self._handle.log is not None:
                 sync_table(self._handle)

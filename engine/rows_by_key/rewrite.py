@@ -140,6 +140,10 @@ class OwnWriter:
 
     def rewrite(self, file: OldFile, edited: Edited, updated: Sequence[str]) -> None:
         kept, names = edited.rows, [name for name in self._partitioning if name in updated]
+        if updated and not names:  # every row stays where it is
+            rows = kept.drop_columns(self._partitioning)
+            self._task.copy_group(file.task.path, file.partition, rows, updated)
+            return
         moved = _moved(kept, edited.changed, file.task, names)
         if len(moved):
             self.insert(kept.take(from_numpy(moved)))

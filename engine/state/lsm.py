@@ -33,7 +33,7 @@ from . import Run
 from .coverage import IdRanges
 from .leftovers import Leftovers
 from .paths import run_path
-from .run_format import MANIFEST_FORMAT, EntryBatch, NewEntries, RunFormat, SortedEntries, files_of
+from .run_format import MANIFEST_FORMAT, EntryBatch, NewEntries, RunFormat, SortedEntries, SortedRanges, files_of
 from .run_lookups import first_of_each
 from .runs import DAMAGE, RunReaders, warn_of_damage
 
@@ -111,7 +111,7 @@ class RunWriter:
 def write_runs(
     storage: Storage,
     path_of: PathOf,
-    new: NewEntries,
+    new: NewEntries | SortedRanges,
     segments: tuple[int, int],
     form: RunFormat,
     readers: RunReaders | None = None,
@@ -120,19 +120,21 @@ def write_runs(
     none remains. `readers`, if given, keep the entries of a small run."""
     if isinstance(new, SortedEntries):
         return _merged(storage, new.files, path_of, segments, form, None, drop_tombstones=False)
-    keys, values, deleted = new.sorted()
-    if not len(keys):
-        return ()
     at_once = _ROWS_AT_ONCE
     if form.shard_bytes is not None:  # a shard is cut between pieces
         at_once = min(at_once, form.shard_bytes // _ENTRY_BYTES_MIN + 1)
+    if isinstance(new, SortedRanges):
+        return _write_ranges(storage, path_of, new, segments, form, at_once)
+    keys, values, deleted = new.sorted()
+    if not len(keys):
+        return ()
     if len(keys) <= _ROWS_AT_ONCE:
         values = values.combine_chunks()  # so that what is written in one call becomes few blocks, not one per chunk
     files = form.files_of_keys(keys)
     cuts = [*prefix_changes(keys, form.partition_prefix_bytes), len(keys)] if len(keys) > at_once else []
     runs: list[Run] = []
     start = 0
-    with _removing_on_error(storage, runs):
+    with removing_on_error(storage, runs):
         while start < len(keys):
             path, first = path_of(len(runs)), start
             options = form.options(path, len(keys), files)
@@ -149,14 +151,40 @@ def write_runs(
                     start = stop
                 writer.close()
                 ends = keys[first].as_py(), keys[start - 1].as_py()
-                runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *_bounded(*ends)))
+                runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *bounded_ends(*ends)))
     if len(runs) == 1 and readers is not None:
         readers.keep_rows(runs[0], values.add_column(0, KEY, keys).append_column(DELETED, from_numpy(deleted)))
     return tuple(runs)
 
 
+def _write_ranges(
+    storage: Storage, path_of: PathOf, new: SortedRanges, segments: tuple[int, int], form: RunFormat, at_once: int
+) -> tuple[Run, ...]:
+    numbers, written = count(), list[Run]()
+
+    def write(entries_of: Callable[[int], Iterator[EntryBatch]]) -> list[Run]:
+        runs, batches = list[Run](), entries_of(at_once)
+        batch = next(batches, None)
+        while batch is not None:
+            path, first = path_of(next(numbers)), batch.keys[0].as_py()
+            options = form.options(path, files=new.files)
+            with storage.create(path) as sink, SortedFileWriter(sink, schema=new.schema, **options) as writer:
+                while batch is not None and (form.shard_bytes is None or writer.size_bytes < form.shard_bytes):
+                    writer.write(batch.keys, batch.values, copy=False)
+                    last = batch.keys[-1].as_py()
+                    batch = next(batches, None)
+                writer.close()
+                runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *bounded_ends(first, last)))
+                written.append(runs[-1])
+        return runs
+
+    with removing_on_error(storage, written):
+        done = list(prefetched(write, new.ranges, BUILD_THREADS, "skipstone-sort"))
+    return tuple(run for runs in done for run in runs)
+
+
 @contextlib.contextmanager
-def _removing_on_error(storage: Storage, runs: Sequence[Run]) -> Iterator[None]:
+def removing_on_error(storage: Storage, runs: Sequence[Run]) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -165,7 +193,7 @@ def _removing_on_error(storage: Storage, runs: Sequence[Run]) -> Iterator[None]:
         raise
 
 
-def _bounded(first: bytes, last: bytes) -> tuple[str, str]:
+def bounded_ends(first: bytes, last: bytes) -> tuple[str, str]:
     """Hex of two keys of bounded length between which all keys are, both inclusive."""
     if len(last) > _RUN_KEY_BYTES:
         last = prefix_successor(last[:_RUN_KEY_BYTES]) or last
@@ -308,7 +336,7 @@ def _merged_levels(
     segments = (min(level[0].segments[0] for level in levels), max(level[0].segments[1] for level in levels))
     result: list[Run] = []
     written: list[Run] = []
-    with _removing_on_error(storage, written):
+    with removing_on_error(storage, written):
         for group in groups:
             if group.stays:
                 result += [replace(run, segments=segments) for run in group.runs]
@@ -390,7 +418,7 @@ def _merged(
         options = form.options(path, files=files)
         with storage.create(path) as sink:
             done = merge_runs(opened, sink, drop_tombstones, start, stop, keep, **options)
-        ends = _bounded(done.first_key, done.last_key)  # of removed entries there may have been others
+        ends = bounded_ends(done.first_key, done.last_key)  # of removed entries there may have been others
         run = Run(path, done.size_bytes, done.num_entries, segments, *ends)
         written.append(run)
         return run
@@ -398,7 +426,7 @@ def _merged(
     cuts = pairwise([None, *_cuts(opened, form.shard_bytes), None])
     shards = [(path_of(number), *cut) for number, cut in enumerate(cuts)]
     is_much = len(shards) > 1 and sum(run.num_entries for run in opened) > _ENTRIES_OF_A_THREAD
-    with _removing_on_error(storage, written):
+    with removing_on_error(storage, written):
         runs = list(prefetched(merge, shards, BUILD_THREADS, "skipstone-merge") if is_much else map(merge, shards))
         for run in runs:
             if not run.entries:

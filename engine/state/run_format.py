@@ -7,7 +7,7 @@ its entries as ranges: pairs of the first and the last id, u64 little-endian. It
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -136,6 +136,16 @@ class SortedEntries:
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class SortedRanges:
+    """Entries that are sorted when they are written, in threads: functions that return the entries of ranges of keys,
+    ascending, in batches of at most so many. `files`, `schema`: of all of them."""
+
+    ranges: Sequence[Callable[[int], Iterator[EntryBatch]]]
+    files: IdRanges
+    schema: pa.Schema
 
 
 NewEntries = EntryBatch | SortedEntries

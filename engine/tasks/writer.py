@@ -53,6 +53,9 @@ class TaskWriter:
         self._open: dict[str, WrittenFile] = {}
         self._closed: list[WrittenFile] = []
         self._sequence = 0
+        self._copy: tuple[str, WrittenFile] | None = None  # that is being written
+        self._copies: dict[str, str] = {}
+        self._updated: tuple[str, ...] = ()
         self._parts = [part.start() for part in spec.parts]
         self._is_over = False
 
@@ -97,6 +100,23 @@ class TaskWriter:
         for table in _tables(data):
             self._add_all(partition, fitted(table, self._data_schema))
             self._relieve()
+
+    def copy_group(self, path: str, partition: str, rows: pa.Table, updated: Sequence[str]) -> None:
+        """Adds the next row group of the file that takes the place of the one at `path`: its next row group, with new
+        values in the columns `updated`. The row groups of one file follow one another. See `write_to`."""
+        if self._copy is None or self._copy[0] != path:
+            self._end_copy()
+            self._copy = path, self._new_file(partition)
+            self._closed.append(self._copy[1])
+            self._copies[self._copy[1].path] = path
+            self._updated = tuple(updated)
+        self._copy[1].write(fitted(rows, self._data_schema), is_group=True)
+
+    def _end_copy(self) -> None:
+        if self._copy is not None:
+            file, self._copy = self._copy[1], None
+            file.end_rows()
+            file.close()
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Add existing Parquet files, by paths relative to the table. Their footers are read."""
@@ -170,6 +190,7 @@ class TaskWriter:
         return self._index_paths[-1]
 
     def _finish(self) -> None:
+        self._end_copy()
         remaining = list(self._open.values())
         self._closed += remaining
         self._open.clear()
@@ -200,7 +221,8 @@ class TaskWriter:
         for place, part in enumerate(self._parts):
             path = self._index_path(f"part{place}-")
             finished.parts.append(part.finish(self._index_storage, path, numbers))
-        self.results.append(built.result(index=finished, written=paths))
+        copies = {"copies": self._copies, "updated": self._updated}
+        self.results.append(built.result(index=finished, written=paths, **copies))
 
 
 def _tables(data: Any) -> Iterator[pa.Table]:

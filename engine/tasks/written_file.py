@@ -56,11 +56,15 @@ class WrittenFile:
         self._writer: Any = None
         self._footers: list = []
 
-    def write(self, rows: pa.Table) -> None:
+    def write(self, rows: pa.Table, *, is_group: bool = False) -> None:
+        """Adds rows; `is_group`: they are a row group, whatever their number."""
         self.row_count += rows.num_rows
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self.waiting_bytes += rows.nbytes
+        if is_group:
+            self.flush()
+            return
         while self._waiting_rows >= (count := self._spec.group_rows(self.waiting_bytes / max(1, self._waiting_rows))):
             self._flush(count)
 

@@ -14,19 +14,21 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_165, 24),
+    "hfile_like": (5_300, 24),
     ".": (1_746, 12),  # base/ and the modules of the root
     "engine/parquet": (1_840, 11),
     "engine/scan": (8_565, 30),
     "serve": (1_100, 8),
-    "engine/commit": (4_750, 18),
-    "engine/state": (4_240, 21),
+    "engine/commit": (4_760, 18),
+    "engine/state": (4_280, 21),
     "engine/storage": (2_000, 9),
-    "engine/tasks": (1_215, 8),
+    "engine/tasks": (1_240, 8),
     "engine/predicates": (5_895, 22),
     "engine/lakes": (3_704, 18),
     "spark_adapter": (6_510, 28),
     "commands": (2_405, 14),
+    "engine/indexes": (8_120, 44),
+    "engine/rows_by_key": (1_290, 7),
 }
 
 

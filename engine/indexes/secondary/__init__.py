@@ -9,5 +9,6 @@ In: the values of the key's columns with their rows. Out: for a predicate, the r
     reader.py        the look-up
     included.py      included columns, and rows that are made of entries
     build.py         keys of existing files
+    copies.py        entries of files that are written again with the same rows
     sort.py          sorting in bounded memory; the keys of rows as they are written
 """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,7 +21,7 @@ from ...predicates.coerce import is_list
 from ...progress import Progress
 from ...state import Run
 from ...state.lsm import write_runs
-from ...state.run_format import RunFormat
+from ...state.run_format import SHARD_BYTES, RunFormat
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader
@@ -27,6 +29,7 @@ from .format import PLAIN, EntryLayout, GroupValues
 from .sort import MEMORY_BYTES, ValueSorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
+_MEMORY_MAX, _MEMORY_SHARE = 1 << 30, 16
 _TASK_ROWS = 1 << 19  # a larger file is read in parts: several are read at once, and each is held whole
 
 
@@ -70,8 +73,19 @@ def build_runs(
                 done += 1
                 if progress:
                     progress(name, done, files.num_rows)
-        runs = write_runs(index_storage, path_of, sorter.sorted(holes), segments, form)
+        runs = write_runs(
+            index_storage, path_of, sorter.sorted_ranges(holes, form.shard_bytes or SHARD_BYTES), segments, form
+        )
     return runs, list(holes)
+
+
+def machine_memory_bytes() -> int:
+    """How much of this machine's memory entries may take before they are written out."""
+    limits = [0]
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # not every system reports it
+        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))  # of a container
+    return max(MEMORY_BYTES, min(_MEMORY_MAX, min(limits) // _MEMORY_SHARE))
 
 
 @dataclass(frozen=True)

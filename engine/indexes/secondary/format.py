@@ -21,7 +21,7 @@ A run holds all entries of a file or none, and large runs are cut in shards by k
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -172,31 +172,58 @@ class GroupValues(NamedTuple):
         return self._replace(keys=with_ending(self.keys, tails))
 
 
+class GroupedRows:
+    """The rows of some row groups, each of which is given once, from which sorted entries are made.
+
+    keys    binary [n], with their places
+    """
+
+    def __init__(self, groups: Sequence[GroupValues], layout: EntryLayout = PLAIN):
+        groups = sorted(groups, key=lambda group: group[:2])
+        self._layout = layout
+        self.keys = pa.concat_arrays([group.keys for group in groups])
+        sizes = np.array([len(group.keys) for group in groups], dtype=np.int64)
+        self._shifts = np.array([group.first_row for group in groups], dtype=np.int64) - offsets_of(sizes)[:-1]
+        self._group_of = np.repeat(np.arange(len(groups), dtype=np.int32), sizes)
+        has_lists = any(group.row_of is not None for group in groups)
+        self._rows = np.concatenate([group.rows for group in groups]) if has_lists else None
+        self._included = [pa.concat_arrays(parts) for parts in zip(*(group.included for group in groups), strict=True)]
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + sum(column.nbytes for column in self._included)
+
+    def entries(self, entries_max: int, places: np.ndarray | None = None) -> Iterator[EntryBatch]:
+        """Entries, ascending, of the keys at `places` (int64, ascending; None: of all), so many at once. All rows are
+        sorted together: equal values stay in the order of files and rows. A row is once in the entry of a value that it
+        has twice."""
+        order, is_again = sorted_keys(self.keys, self._layout.place_bytes, places)
+        group_of = self._group_of[order]
+        is_again[1:] &= group_of[1:] == group_of[:-1]
+        rows = order + self._shifts[group_of] if self._rows is None else self._rows[order]
+        if self._rows is not None:
+            is_new = ~is_again | np.append(True, rows[1:] != rows[:-1])[: len(rows)]
+            order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
+        starts = np.flatnonzero(~is_again) if self._layout.is_plain else np.arange(len(order))
+        ends = np.append(starts[1:], len(order))
+        for low in range(0, len(starts), entries_max):
+            own = slice(low, low + entries_max)
+            first = starts[own]
+            if self._layout.is_plain:
+                span = slice(int(first[0]), int(ends[own][-1]))
+                counts = ends[own] - first
+                delta = delta_coded(rows[span], is_again[span], counts)
+                columns = [from_numpy(rows[first]), from_numpy(counts.astype(np.int32)), delta]
+            else:
+                columns = [taken(column, order[first]) for column in self._included]
+            values = pa.Table.from_arrays(columns, schema=self._layout.values)
+            yield EntryBatch(take_keys(self.keys, order[first]), values, np.zeros(len(first), dtype=bool))
+
+
 def encode_entries(groups: Sequence[GroupValues], layout: EntryLayout = PLAIN) -> EntryBatch:
-    """Entries, ascending, of some row groups, each of which is given once. All rows are sorted together: equal values
-    stay in the order of files and rows. A row is once in the entry of a value that it has twice."""
-    groups = sorted(groups, key=lambda group: group[:2])
-    keys = pa.concat_arrays([group.keys for group in groups])
-    order, is_again = sorted_keys(keys, layout.place_bytes)
-    sizes = np.array([len(group.keys) for group in groups], dtype=np.int64)
-    group_of = np.repeat(np.arange(len(groups), dtype=np.int32), sizes)[order]
-    shifts = np.array([group.first_row for group in groups], dtype=np.int64) - offsets_of(sizes)[:-1]
-    rows = order + shifts[group_of]
-    is_again[1:] &= group_of[1:] == group_of[:-1]
-    if any(group.row_of is not None for group in groups):
-        rows = np.concatenate([group.rows for group in groups])[order]
-        is_new = ~is_again | np.append(True, rows[1:] != rows[:-1])[: len(rows)]
-        order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
-    if not layout.is_plain:
-        included = [pa.concat_arrays(parts) for parts in zip(*(group.included for group in groups), strict=True)]
-        columns = [taken(column, order) for column in included]
-    else:
-        starts = np.flatnonzero(~is_again)
-        counts, order = np.diff(np.append(starts, len(rows))), order[starts]
-        delta = delta_coded(rows, is_again, counts)
-        columns = [from_numpy(rows[starts]), from_numpy(counts.astype(np.int32)), delta]
-    values = pa.Table.from_arrays(columns, schema=layout.values)
-    return EntryBatch(take_keys(keys, order), values, np.zeros(len(order), dtype=bool))
+    """The entries of some row groups in one batch."""
+    (entries,) = GroupedRows(groups, layout).entries(sum(len(group.keys) for group in groups) + 1)
+    return entries
 
 
 def taken(column: pa.Array, order: np.ndarray) -> pa.Array:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ....base.arrays import to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import SchemaError
 from ...predicates import ANY, TRUE, Node
-from ...state import IndexState, Instant
+from ...state import IndexState, Instant, Run
 from ...state.coverage import without_lost
 from ...state.run_format import SHARD_BYTES
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_type
-from ..derived import source_of
+from ..derived import serves, source_of
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
 from .format import NAME, layout_of, run_format
@@ -28,6 +29,8 @@ from .reader import SecondaryReader
 
 if TYPE_CHECKING:
     from ...handle import Handle
+    from ...progress import Progress
+    from ...storage import Storage
     from ..kind import CommitContext, MergeContext, PartSpec
 
 ENTRIES_MAX = 1 << 20
@@ -63,29 +66,17 @@ class SecondaryKind(IndexKind):
         return [IndexState(0, self.name, tuple(number for number, _ in ids), stored, maintain)]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
-        from ..column_reader import ColumnReader
-        from .build import FILE_COLUMNS, build_runs
-
-        names = handle.instant.names_of(index)
-        included = [name for name in included_names(handle.instant, index) if name is not None]
-        layout = layout_of(index.options.get("include"))
-        assert len(included) == len(layout.included)  # an index that lost one is renewed before it is built
         reached = _up_to(files, PUBLISHED_ROWS)
-
-        def path_of(shard: int) -> str:
-            return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
-
-        runs, left_out = build_runs(
-            ColumnReader.of(handle.storage, handle.instant, index, included),
-            _types(handle.instant, index),
+        runs, left_out = _built(
+            handle.storage,
+            handle.instant,
+            index,
+            files.slice(0, reached),
             handle.index_storage,
-            files.slice(0, reached).select(FILE_COLUMNS),
-            path_of,
+            lambda shard: job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}"),
             (1, handle.version),
-            run_format(index.options["shard_bytes"], layout=layout),
-            layout=layout,
-            name=f"secondary({', '.join(names)})",
-            progress=job.progress,
+            job.progress,
+            is_alone=not job.part,
         )
         return BuildResult(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
@@ -104,6 +95,8 @@ class SecondaryKind(IndexKind):
         if not self.is_current(work.after, index):
             return index
         types, layout = _types(work.after, index), layout_of(index.options.get("include"))
+        if work.data is not None and work.added and index.maintain == "commit" and serves(work.after, index):
+            return _built_by_commit(index, work, work.data)
         sorter = ValueSorter(OrderedCode(types), PART_MEMORY_BYTES, layout=layout)
         form = run_format(index.options["shard_bytes"], layout=layout)
 
@@ -151,6 +144,65 @@ class SecondaryKind(IndexKind):
                 probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
         ranked = sorted(probes, key=lambda p: (not p.fit.is_whole, -len(p.fit.key_parts), p.entries))
         return _cheap_enough(ranked, snapshot.instant.version)
+
+
+def _built(
+    data: Storage,
+    instant: Instant,
+    index: IndexState,
+    files: pa.Table,
+    index_storage: Storage,
+    path_of: Callable[[int], str],
+    segments: tuple[int, int],
+    progress: Progress | None = None,
+    *,
+    is_alone: bool = True,
+) -> tuple[tuple[Run, ...], list[int]]:
+    """(a run over some files, the ids of those that cannot be read). `is_alone`: no other process of the same build is
+    on this machine."""
+    from ..column_reader import ColumnReader
+    from .build import FILE_COLUMNS, MEMORY_BYTES, build_runs, machine_memory_bytes
+
+    names = instant.names_of(index)
+    included = [name for name in included_names(instant, index) if name is not None]
+    layout = layout_of(index.options.get("include"))
+    assert len(included) == len(layout.included)  # an index that lost one is renewed before it is built
+    return build_runs(
+        ColumnReader.of(data, instant, index, included),
+        _types(instant, index),
+        index_storage,
+        files.select(FILE_COLUMNS),
+        path_of,
+        segments,
+        run_format(index.options["shard_bytes"], layout=layout),
+        layout=layout,
+        name=f"secondary({', '.join(names)})",
+        progress=progress,
+        memory_bytes=machine_memory_bytes() if is_alone else MEMORY_BYTES,
+    )
+
+
+def _built_by_commit(index: IndexState, work: CommitContext, data: Storage) -> IndexState:
+    """The index with entries of the files that a commit adds: copies of those of the files that they replace, or a run
+    of their own."""
+    from .copies import with_copies
+
+    def path_of(shard: int) -> str:
+        return work.writing.path(f"{index.kind}{index.id}-{shard}")
+
+    layout = layout_of(index.options.get("include"))
+    form = run_format(index.options["shard_bytes"], layout=layout)
+    names = [*work.after.names_of(index), *filter(None, included_names(work.after, index))]
+    columns = [path for name in names for path in source_of(work.after, index, name).paths]
+    runs, copied = with_copies(index, work, columns, layout, form)
+    files = work.added_files()
+    files = files.filter(pc.invert(pc.is_in(files.column("file_id"), value_set=pa.array(copied, pa.uint64()))))
+    holes: list[int] = []
+    if files.num_rows:
+        segments = (work.version, work.version)
+        new, holes = _built(data, work.after, index, files, work.writing.storage, path_of, segments)
+        runs += new
+    return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
 
 
 def _up_to(files: pa.Table, rows: int) -> int:

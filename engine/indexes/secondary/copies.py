@@ -1,0 +1,130 @@
+"""Entries of files that a commit writes again with the same rows: they are copied, with the ids of the new files.
+
+A row that gets new values in other columns keeps its position. So the entries of its file are true of the new file, and
+nothing has to be read, sorted or encoded again but the keys of blocks, which contain the ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import count
+
+import numpy as np
+
+from ....base.arrays import big_endian, index_of
+from ....errors import InvalidArgumentError
+from ....hfile_like import SortedFileReader, copy_with_tails
+from ...state import IndexState, Run
+from ...state.coverage import IdRanges, is_covered
+from ...state.lsm import bounded_ends, levels_of, removing_on_error
+from ...state.run_format import RunFormat, files_of
+from ...state.runs import DAMAGE, warn_of_damage
+from ...storage.threads import BUILD_THREADS, prefetched
+from ..kind import CommitContext
+from .format import EntryLayout, tails_places
+
+_FILES_MAX = 1 << 22  # ids that the meta of a run may list
+_SHARE_MIN = 2  # a run is copied if one in so many of its files are
+
+
+def with_copies(
+    index: IndexState, work: CommitContext, columns: Collection[str], layout: EntryLayout, form: RunFormat
+) -> tuple[tuple[Run, ...], list[int]]:
+    """(the index's runs, with entries of files that the commit copies; the ids of these). `columns`: of the files, from
+    which the index is made. The runs are unchanged, and there are no ids, if copying does not pay, or is not certain to
+    keep the order of keys."""
+    copied = work.copied_files(columns)
+    old = np.array(sorted(copied), dtype=np.uint64)
+    segments, new, groups = np.array([copied[i] for i in old.tolist()], dtype=np.int64).reshape(-1, 3).T
+    moves = _Moves(old, new.astype(np.uint64), groups).where(is_covered(index.coverage, segments, old))
+    try:
+        levels = [_Level(level, [work.writing.readers.reader(run) for run in level]) for level in levels_of(index.runs)]
+        for level in levels:
+            if not level.pays(moves):
+                moves = moves.where(~level.files.contains(moves.old))
+        if not len(moves.old):
+            return index.runs, []
+        runs, numbers = list[Run](), count()
+        for level in levels:
+            is_changed = level.files.contains(moves.old).any()
+            path_of = lambda: work.writing.path(f"{index.kind}{index.id}c-{next(numbers)}")  # noqa: E731
+            runs += level.copied(moves, work, layout, form, path_of) if is_changed else level.runs
+    except DAMAGE as error:
+        warn_of_damage(error)
+        return index.runs, []
+    except (_NotSameError, InvalidArgumentError):
+        return index.runs, []
+    return tuple(runs), moves.new.tolist()
+
+
+class _Level:
+    """One run with its shards. `files`: those of which it may have entries."""
+
+    def __init__(self, runs: Sequence[Run], readers: Sequence[SortedFileReader]):
+        self.runs, self._readers = runs, readers
+        self.files = IdRanges.union(map(files_of, readers))
+
+    def pays(self, moves: _Moves) -> bool:
+        is_few = self.files.count <= _FILES_MAX
+        return is_few and _SHARE_MIN * int(self.files.contains(moves.old).sum()) >= self.files.count
+
+    def copied(
+        self, moves: _Moves, work: CommitContext, layout: EntryLayout, form: RunFormat, path_of: Callable[[], str]
+    ) -> list[Run]:
+        """The shards after the moves. If it raises, none of them remains."""
+        storage, written = work.writing.storage, list[Run]()
+        segments, files = (self.runs[0].segments[0], work.version), moves.of(self.files)
+
+        def copy(reader: SortedFileReader) -> Run:
+            path = path_of()
+            with storage.create(path) as sink:
+                options = form.options(path, files=files)
+                done = copy_with_tails(reader, sink, layout.place_bytes, moves.of_tails, **options)
+            ends = bounded_ends(done.first_key, done.last_key)
+            written.append(Run(path, done.size_bytes, done.num_entries, segments, *ends))
+            return written[-1]
+
+        with removing_on_error(storage, written):
+            return list(prefetched(copy, self._readers, BUILD_THREADS, "skipstone-copy"))
+
+
+class _NotSameError(Exception):
+    """The entries of a run cannot be copied."""
+
+
+class _Moves:
+    """Files whose entries get other ids: uint64 [n] `old`, ascending, and `new`; int64 [n] `groups`: how many row
+    groups each new file has."""
+
+    def __init__(self, old: np.ndarray, new: np.ndarray, groups: np.ndarray):
+        self.old, self.new, self._groups = old, new, groups
+
+    def where(self, chosen: np.ndarray) -> _Moves:
+        return _Moves(self.old[chosen], self.new[chosen], self._groups[chosen])
+
+    def of(self, listed: IdRanges) -> IdRanges:
+        """The ids of files after the move. Raises _NotSameError if their order is another then."""
+        ids = _ids_in(listed)
+        place = index_of(self.old, ids)
+        moved = np.where(place >= 0, self.new[place], ids)
+        if (moved[1:] <= moved[:-1]).any():
+            raise _NotSameError
+        return IdRanges.of(moved)
+
+    def of_tails(self, tails: np.ndarray) -> np.ndarray:
+        """uint8 [n, width]: ends of keys after the move. Raises _NotSameError for a row group that the new file lacks:
+        then its row groups are not those of the old one."""
+        ids, groups = tails_places(tails)
+        place = index_of(self.old, ids)
+        is_moved = place >= 0
+        if (groups[is_moved] >= self._groups[place[is_moved]]).any():
+            raise _NotSameError
+        changed = tails.copy()
+        changed[is_moved, :8] = big_endian(self.new[place[is_moved]], 8)
+        return changed
+
+
+def _ids_in(listed: IdRanges) -> np.ndarray:
+    pairs: Sequence[tuple[int, int]] = list(zip(listed.first.tolist(), listed.last.tolist(), strict=True))
+    ranges = [np.arange(first, last + 1, dtype=np.uint64) for first, last in pairs]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *ranges])
