@@ -1,8 +1,7 @@
-"""The page of all results, bench/results/README.md, and its pictures, from the json files beside it; a second.
+"""Write the page of all results, bench/results/README.md, and its pictures, from the json files in that folder.
 
-A row is won where ours takes at most as long as the best peer of the same run. Contenders of ours but the first are no
-peers, and the floor (what no index avoids, or what knows the answer) is shown beside. Why a row is lost stands in
-bench/results/lost.toml.
+A row is won if Skipstone takes at most as long as the best peer of the same run. Other contenders named skipstone are
+not peers. The floor is shown next to them. The reason for each lost row is in bench/results/lost.toml.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from bench.support.harness import RESULTS, time_text
 
-# Benchmarks against others, in the order of the page; layouts that were not chosen are in docs/decisions.
+# In the order of the page.
 _BENCHMARKS = (
     "needle",
     "usual_queries",
@@ -34,7 +33,9 @@ _BENCHMARKS = (
     "sorted_file",
     "bloom",
 )
-_EVEN = 1.1  # ours / theirs up to which nobody won
+_ROWS_MAX = 8  # per benchmark: those that match, or the first ones
+_SHOWN = {"listing": ("M: *", "E: files of a partition*")}
+_EVEN = 1.1  # ours / theirs up to which a row is even
 _PICTURE = {
     "A needle among 30 M rows": ("needle", ["uuid, hit", "uuid, miss", "1,000 uuids"]),
     "Planning over a million files": ("planning", ["clustered point, cold", "random point, plain names"]),
@@ -87,7 +88,8 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
         if ours is not None and peers:
             peers.sort(key=lambda peer: peer[1])
             rows.append(Row(task, ours["median_s"], peers, min(floors, default=None)))
-    return rows
+    patterns = _SHOWN.get(document.get("name", ""), ("*",))
+    return ([row for row in rows if any(fnmatch(row.task, one) for one in patterns)] or rows)[:_ROWS_MAX]
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -99,12 +101,13 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
     verdicts = [row.verdict for row in every]
     yield "# Results"
     yield ""
-    yield "Made by `make bench NAME=page` from the json files of this folder. Each table is one run on one machine:"
-    yield "read ratios. Ours / theirs is the median over rounds of the ratio to the best peer; to 1.1 nobody won. The"
-    yield "floor is what reading the answer costs at least, or a contender that was told where it is."
+    yield "This page compares Skipstone with the best other system in each task. Each table is one run on one machine."
+    yield "Read the ratios: *ours / theirs* is a median, below 1 Skipstone is faster, and up to 1.1"
+    yield "the row is even. The *floor* is the least time in which the answer can be read, without searching for it."
+    yield "Each linked page has all rows and systems. `make bench NAME=page` writes this page from the json files."
     yield ""
     yield '<picture><source media="(prefers-color-scheme: dark)" srcset="results-dark.svg">'
-    yield '<img alt="Needle, planning and top-k against the best peers" src="results-light.svg"></picture>'
+    yield '<img alt="Times of Skipstone and of the best other systems" src="results-light.svg"></picture>'
     yield ""
     yield f"{verdicts.count('won')} rows won, {verdicts.count('even')} even, {verdicts.count('**lost**')} lost."
     yield from _waits(documents)
@@ -128,7 +131,7 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
             cells = [row.task, time_text(row.ours_s), peer, time_text(peer_s), f"{ratio:.3g}", time_text(row.floor_s)]
             yield f"| {' | '.join([*cells, row.verdict, why])} |"
     others = [name for name in documents if name not in tables]
-    yield from ("", "Others: " + ", ".join(f"[{name}]({name}.md)" for name in others) + ".")
+    yield from ("", "More: " + ", ".join(f"[{name}]({name}.md)" for name in others) + ".")
 
 
 def _targets(document: dict[str, Any]) -> list[str]:
@@ -141,7 +144,8 @@ def _targets(document: dict[str, Any]) -> list[str]:
 def _waits(documents: dict[str, Any]) -> Iterator[str]:
     counts = documents.get("waits", {}).get("counts", {})
     if counts:
-        yield from ("", "## Requests that wait for each other, far away", "", "| | waits |", "| --- | ---: |")
+        yield from ("", "## Requests that wait for an earlier one, on an object store", "")
+        yield from ("| | requests in sequence |", "| --- | ---: |")
         for name, count in counts.items():
             yield f"| {name} | {count} |"
 
@@ -189,7 +193,7 @@ def _picture(documents: dict[str, Any], theme: str) -> str:
     axis_end = top
     counts = documents.get("waits", {}).get("counts", {})
     if counts:
-        text(8, top + 12, "Requests that wait for each other, on an object store", more='font-weight="600"')
+        text(8, top + 12, "Requests in sequence on an object store", more='font-weight="600"')
         top += 22
         for what, count in counts.items():
             line(what, left + 14 * count, str(count), True)

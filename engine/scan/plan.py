@@ -279,6 +279,10 @@ class Plan:
 
         return group_counts(self.planning, by, check=check)
 
+    @overload
+    def distinct(self, columns: str, *, check: bool | None = None) -> pa.Array: ...
+    @overload
+    def distinct(self, columns: list[str] | tuple[str, ...], *, check: bool | None = None) -> pa.Table: ...
     def distinct(self, columns: str | Sequence[str], *, check: bool | None = None) -> pa.Array | pa.Table:
         """Return the distinct values of a column in the matching rows, ascending, nulls last, as an Array; those of a
         list of columns as a Table. `limit` is ignored. See `count(by=)`."""
