@@ -101,9 +101,9 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
     verdicts = [row.verdict for row in every]
     yield "# Results"
     yield ""
-    yield "This page compares Skipstone with the best other system in each task. Each table is one run on one machine."
-    yield "Read the ratios: *ours / theirs* is a median, below 1 Skipstone is faster, and up to 1.1"
-    yield "the row is even. The *floor* is the least time in which the answer can be read, without searching for it."
+    yield "This page compares Skipstone with the best other system in each task. Each table is one run on one machine:"
+    yield "compare the times within a row. *ours / theirs* is the median ratio over the rounds. Below 1 Skipstone is faster;"
+    yield "up to 1.1 the row is even. The *floor* is the least time in which the answer can be read, without a search."
     yield "Each linked page has all rows and systems. `make bench NAME=page` writes this page from the json files."
     yield ""
     yield '<picture><source media="(prefers-color-scheme: dark)" srcset="results-dark.svg">'
