@@ -102,9 +102,9 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
     yield "# Results"
     yield ""
     yield "This page compares Skipstone with the best other system in each task. Each table is one run on one machine:"
-    yield "compare the times within a row. *ours / theirs* is the median ratio over the rounds. Below 1 Skipstone is faster;"
-    yield "up to 1.1 the row is even. The *floor* is the least time in which the answer can be read, without a search."
-    yield "Each linked page has all rows and systems. `make bench NAME=page` writes this page from the json files."
+    yield "compare the times within a row. *ours / theirs* is the median ratio over the rounds: below 1 Skipstone is"
+    yield "faster, up to 1.1 the row is even. The *floor* is the least time in which the answer can be read without a"
+    yield "search. Each linked page has all rows and systems. `make bench NAME=page` writes this page."
     yield ""
     yield '<picture><source media="(prefers-color-scheme: dark)" srcset="results-dark.svg">'
     yield '<img alt="Times of Skipstone and of the best other systems" src="results-light.svg"></picture>'

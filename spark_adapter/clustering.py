@@ -52,12 +52,12 @@ _PIECES_MAX = 1 << 12  # that a task deals its rows out to: more would each be s
 
 @dataclass(frozen=True)
 class Clustering:
-    """What `cluster` did.
+    """The result of `cluster`.
 
-    version         the version made, or the one that there was where no file was chosen
-    curve, by       how rows lie now
+    version         the version created, or the current one if no file was chosen
+    curve, by       the order of the rows
     rows            how many were rewritten
-    files_before, files_after    how many files held them, and hold them now
+    files_before, files_after    how many files contained them, and contain them now
     share_read      for each column of `by`, the share of the table's files that a look-up of one value reads by
                     bounds alone, before and after, 0 to 1 (`Table.layout`)
     """
@@ -94,34 +94,34 @@ def cluster(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> Clustering:
-    """Rewrites the files that may hold a row of `where`, whole, clustered by some columns, and commits one replace.
+    """Rewrite the files that can contain a row of `where`, clustered by some columns, and commit one replace.
 
-    Rows stay in their partitions, and are those that they were, in every value; files are compressed as they were. The
-    old ones stay on storage, for older versions, until a `clean` that deletes data. What others append meanwhile is
-    kept, as they wrote it.
+    Rows stay in their partitions and keep all values; files keep their compression. The old files stay on storage for
+    older versions, until a `clean` that deletes data. Files that others append concurrently stay as they are.
 
-    All chosen files are rewritten, clustered or not: a repeated call costs as much again. Choose what is new by
-    `where`, by partitions above all: "month = 12".
+    All chosen files are rewritten, clustered or not, so a repeated call costs as much again. Choose new files by
+    `where`, best by partitions: "month = 12".
 
     Args:
         path: the table's directory; executors must see it under the same name.
-        by: columns, the most important first; none of them a partition column. Two or three are served well by a
-            curve, and each less the more there are.
-        curve: "linear" (sorted by the first column, in it by the second, ...), "zorder" or "hilbert" (near each other
+        by: columns, the most important first, without partition columns. A curve serves two or three columns well, and
+            each column less the more there are.
+        curve: "linear" (sorted by the first column, then by the second, ...), "zorder" or "hilbert" (near each other
             in all of the columns).
         where: as for `scan`; None for every file. A part of a Column or a text that is not understood excludes no file.
-        file_rows, file_bytes: how large files become, about; bytes by what rows take now. A partition of fewer rows
-            is one file.
+        file_rows, file_bytes: the approximate size of files; bytes by the present size of rows. A partition with fewer
+            rows is one file.
         row_group_rows: the most rows of a row group, the least that readers skip.
         index_path, storage_options: as for `scan`.
         progress: called as f(step, done, total), or True for a bar on stderr.
 
     Raises:
-        NotReadableError: a chosen file belongs to a file group, whose owner compacts it; has logs, or deletes that we
-        cannot apply; or was overwritten since it was indexed.
-        CommitConflictError: another writer took one of the files out meanwhile.
-        SchemaError: `by` names no column, or one whose type has no order. InvalidArgumentError: a partition column, an
-        unknown curve, or a table that follows the log of another format. PredicateError: `where` cannot be read.
+        NotReadableError: a chosen file belongs to a file group, whose owner compacts it; has logs, or deletes that
+        cannot be applied; or was overwritten since it was indexed.
+        CommitConflictError: another writer removed one of the files concurrently.
+        SchemaError: `by` names a column that does not exist, or whose type has no order. InvalidArgumentError: a
+        partition column, an unknown curve, or a table that follows the log of another format. PredicateError: `where`
+        cannot be read.
     """
     if curve not in ORDERS:
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")

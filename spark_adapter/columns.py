@@ -448,8 +448,8 @@ def _value_of(value: LiteralValue) -> Tree:
 
 @dataclass(frozen=True)
 class SparkPredicate:
-    """A predicate that `predicate` made of a text or a Column, with the settings of its session. It pickles; `str` of
-    it is what option `where` takes: `.option("where", made)`."""
+    """The result of `predicate` for a text or a Column, with the settings of its session. It can be pickled. `str` of
+    it is a value for option `where`: `.option("where", needles)`."""
 
     tree: Tree
     session: Session

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 def explain(frame: DataFrame) -> str:
-    """What Skipstone skips for a DataFrame, as a text for people: for each scan of ours in its plan, also below joins,
-    filters and subqueries, the files and row groups that each index leaves, and the number of Spark's tasks. The driver
-    plans again; no job is run.
+    """Return what Skipstone skips for a DataFrame, as a text: for each scan of Skipstone in its plan, also below joins,
+    filters and subqueries, the files and row groups that remain after each index, and the number of Spark's tasks. The
+    driver plans again; no job is run.
 
-    A filter of Spark's own is shown where `scan` added it; others (`frame.where`) prune nothing, and the
-    text says so: `optimized` gives them to the scan. Where no version was
-    named, as in `spark.read.format("skipstone").load(path)`, the text is about the latest version, which may be later
-    than the DataFrame's.
+    The text shows a filter of Spark if `scan` added it. Other filters (`frame.where`) prune nothing, and the text says
+    so: `optimized` passes them to the scan. If the load named no version, as in
+    `spark.read.format("skipstone").load(path)`, the text describes the latest version, which may be later than that of
+    the DataFrame.
 
-    Raises InvalidArgumentError if no scan of ours is in the plan, and over Spark Connect.
+    Raises InvalidArgumentError if the plan contains no scan of Skipstone, and over Spark Connect.
     """
     check_spark("4.0", "explain()")
     if not catalyst.is_classic(frame.sparkSession):

@@ -65,33 +65,32 @@ def lookup(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> DataFrame:
-    """The rows of a table whose values in `on` are those of one of many keys: a left semi-join, by way of a secondary
-    index of those columns where there is one. Each row once, however often its key is given; a null equals nothing.
+    """Return the rows of a table whose values in `on` are one of many keys: a left semi-join, by a secondary index of
+    these columns if there is one. Each row is returned once, however often its key is given; a null matches nothing.
 
-    The DataFrame stays with the version that is the latest now, and runs when an action does. Only this is done at
-    once: of keys of one column, as many are read as `scan` can take with IN; and where there are files that no index
-    covers, the least and the greatest key are computed, so that not all of those files are read. Cache keys that are
-    expensive to compute.
+    The DataFrame stays at the version that is the latest now, and runs when an action does. Only this runs immediately:
+    as many keys of one column are read as `scan` can use in IN; and if no index covers some files, the least and the
+    greatest key are computed, so that not all of these files are read. Cache keys that are expensive to compute.
 
     Args:
         path: the table's directory; executors must see it under the same name.
         keys: a DataFrame with columns of the names in `on`. Numbers of another type are compared as numbers,
             timestamps of another unit as instants (without a zone: UTC), and bytes with UUIDs; anything else must be
             of the column's type.
-        on: columns of the table, by name; fields of structs by dotted path, which is their name in `keys`, too.
+        on: names of columns of the table; fields of structs by dotted path, which is also their name in `keys`.
         columns: what to read (default: all), in this order.
-        where: which of these rows, as for `scan`; all of it must be understood. Few keys are a scan with it; of many,
-            it prunes the files that no index covers, and is tested on the rows of all.
-        index_path: where the index lies, if not in the table.
-        version: which version to read (default: the latest).
-        storage_options: what opens an object store; it goes to the executors.
-        progress: of what is done at once, called as f(step, done, total), or True for a bar on stderr.
+        where: which of these rows, as for `scan`; each part must be understood. With few keys it is part of a scan;
+            with many, it prunes the files that no index covers, and is tested on all rows.
+        index_path: the folder of the index, if it is not in the table.
+        version: the version to read (default: the latest).
+        storage_options: options of an object store, which are passed to the executors.
+        progress: for what runs immediately, called as f(step, done, total), or True for a bar on stderr.
 
     Raises:
-        NotATableError: no index there, or no such version. SchemaError: a column that is not there, keys of types that
-        are not compared with the columns'. NotReadableError: files that only their own format's reader can read. When
-        it runs, within Spark's own: CorruptionError for a secondary index that is damaged; SchemaError for a float
-        key that is the nearest double of several values of a wide decimal column.
+        NotATableError: there is no index, or no such version. SchemaError: a column that does not exist, keys of types
+        that cannot be compared with the columns. NotReadableError: files that only their own format's reader can read.
+        At an action, within Spark's error: CorruptionError for a damaged secondary index; SchemaError for a float key
+        that is the nearest double of several values of a wide decimal column.
     """
     names, report = _names(keys, on), progress_function(progress)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:

@@ -51,24 +51,24 @@ _PATTERN = re.compile(r"[*?\[{]")
 
 
 def optimized(frame: DataFrame) -> DataFrame:
-    """The same rows as a DataFrame's, with the relations of ours in its plan read by the filters that are on them:
-    filters, projections, joins, views and subqueries may stand above.
+    """Return a DataFrame with the same rows, in whose plan Skipstone's relations are read by the filters above them,
+    also below projections, joins, views and subqueries.
 
         sks.optimized(spark.table("flights").join(planes, "tailnum").where("tailnum = 'N14228'")).show()
 
     Relations are those of `scan`, of `format("skipstone")` and of `view`, each at its version; and of
     `spark.read.parquet(path)` if the table at `path` has an index whose latest version has exactly the files that Spark
-    would read. `current_timestamp()` is fixed now. Filter, join and select first: what is put on the result is Spark's
-    again. Below what depends on the order of rows (`sample`, `rand(7)`, row numbers, functions of Python that are not
-    deterministic) relations are read as Spark reads them, so that its result is the same. `explain` shows what the
-    result skips.
+    would read. `current_timestamp()` is fixed now. Filter, join and select first: filters on the result prune nothing.
+    If an operation depends on the order of rows (`sample`, `rand(7)`, row numbers, Python functions that are not
+    deterministic), the relations below it are read as Spark reads them, so that its result is the same. `explain` shows
+    what the result skips.
 
     A plan that is not understood is left unchanged, with a warning.
 
-    Raises NotReadableError for a folder that `spark.read.parquet` (or a table of the catalog) lists whole although the
-    table there has replaced or removed some of its files, as `delete`, `merge` and `cluster` do: Spark would return
-    deleted rows. Use `view`, `scan` or `read_parquet` instead. Raises InvalidArgumentError over Spark Connect, where no
-    plan can be seen: use `scan` with `where=`.
+    Raises NotReadableError for a folder that `spark.read.parquet` (or a table of the catalog) lists whole if the table
+    has replaced or removed some of its files, as `delete`, `merge` and `cluster` do: Spark would return deleted rows.
+    Use `view`, `scan` or `read_parquet` instead. Raises InvalidArgumentError over Spark Connect, which shows no plans:
+    use `scan` with `where=`.
     """
     check_frame(frame, "optimized")
     _check_classic(frame.sparkSession)
@@ -89,7 +89,7 @@ def optimized(frame: DataFrame) -> DataFrame:
 
 
 def sql(spark: SparkSession, text: str, *args: Any, **kwargs: Any) -> DataFrame:
-    """`spark.sql(text)`, `optimized`. A command (CREATE, INSERT) is Spark's alone.
+    """Return `optimized(spark.sql(text))`. Spark alone runs a command (CREATE, INSERT).
 
         sks.sql(spark, "SELECT count(*) FROM flights WHERE tailnum = 'N14228'")
 

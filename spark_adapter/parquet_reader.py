@@ -73,17 +73,17 @@ def read_parquet(
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of a table that match, read by Spark's own Parquet reader from the files that may hold one.
+    """Return the rows of a table that match. Spark's own Parquet reader reads the files that can contain one.
 
-    The rows and the types are those of `scan`. Files are pruned here, by all indexes; within files Spark prunes by
-    Parquet's own statistics. So this is for large results, and `scan` for small ones.
+    The rows and the types are those of `scan`. All indexes prune files; within files Spark prunes by Parquet's own
+    statistics. Use this for large results, and `scan` for small ones.
 
     Args:
-        where: as in `scan`. A PySpark Column or a text is Spark's own filter as well: parts that are not understood
-            prune nothing, and are tested by Spark.
+        where: as in `scan`. Spark also filters by a PySpark Column or a text: parts that are not understood prune
+            nothing, and Spark tests them.
         path, columns, index_path, version: as in `scan`.
-        storage_options: what opens an object store, for the index and to look at the files. Spark opens the files by
-            its own configuration: give the path under a scheme that it knows, as s3a://.
+        storage_options: options of an object store, for the index and to check the files. Spark opens the files with
+            its own configuration: pass the path under a scheme that it supports, such as s3a://.
 
     Raises:
         As `scan`. PredicateError: a part of `where` has no exact equivalent in Spark. NotReadableError: files that

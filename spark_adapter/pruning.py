@@ -35,8 +35,8 @@ def coarse(
     filter_bytes: int = FILTER_BYTES,
     bytes_max: int = BYTES_MAX,
 ) -> Coarse:
-    """The coarse part of a table's index for some columns: small, and quick to pickle, so that it can be broadcast, or
-    travel in a closure.
+    """Return the coarse part of a table's index for some columns. It is small and quick to pickle, for a broadcast or a
+    closure.
 
         shared = spark.sparkContext.broadcast(sks.coarse("lake/flights", ["tail_num"]))
 
@@ -48,18 +48,19 @@ def coarse(
 
     Args:
         path: the table's directory; executors must see it, and its index, under the same name.
-        columns: the columns to prune by, besides the partition columns; by others nothing is pruned. Statistics and
-            Bloom filters are included, secondary indexes are not: a column with only one of these gives a warning.
+        columns: the columns to prune by, in addition to the partition columns. Statistics and Bloom filters are
+            included, secondary indexes are not: a column with only one of these gives a warning.
         index_path, version, storage_options: as in `scan`.
-        where: what is going to be asked, as `prune_partition` takes it: of Bloom filters only the rows of its values
-            are included then. Another predicate may be asked all the same; it reads what it lacks from the index.
+        where: the predicate of later calls, as for `prune_partition`: then only the rows of its values are included of
+            Bloom filters. Other predicates still work; they read what is missing from the index.
         filter_bytes: how much of filters' coarse levels is included. The rest is read from the index, by a small read
-            for each value; where a file's own filter lies is included in any case.
-        bytes_max: more than so much is refused: it goes to every executor. `coarse(...).explain()` shows what is in it.
+            per value. The places of the files' own filters are always included.
+        bytes_max: a larger result raises, because it is sent to every executor. `coarse(...).explain()` shows its
+        parts.
 
     Raises:
-        NotATableError: no index there, or no such version. SchemaError: a column that no index could be over.
-        PredicateError: a `where` that cannot be read. InvalidArgumentError: more than `bytes_max`.
+        NotATableError: there is no index, or no such version. SchemaError: a column that cannot be indexed.
+        PredicateError: `where` cannot be read. InvalidArgumentError: more than `bytes_max`.
     """
     for name, value in {"filter_bytes": filter_bytes, "bytes_max": bytes_max}.items():
         if not is_integer(value, 0):
@@ -89,20 +90,21 @@ def _by_secondary_alone(instant: Instant, columns: Sequence[str]) -> list[str]:
 
 
 def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) -> Node | SparkPredicate:
-    """Any predicate that `scan` takes, as a value that pickles, and that `prune_partition`, `scan`, `read_parquet` and
-    option `where` of a load take in any process, without a parser.
+    """Return a predicate of `scan` as a value that can be pickled. `prune_partition`, `scan`, `read_parquet` and option
+    `where` of a load accept it in any process, without a parser.
 
         needles = sks.predicate(spark, "t >= timestamp '2020-01-05 00:00:00'")   # in this session's time zone
         spark.read.format("skipstone").option("where", needles).load("lake/flights")
 
     Args:
-        spark: the session whose settings decide what a text or a Column means.
-        where: SQL text, a PySpark Column, or what means the same without Spark: tuples, `col`, a pyarrow expression.
-        coarse: of the table, where there is one: names are looked up now, and what Spark does is known by the columns'
-            types.
+        spark: the session whose settings define what a text or a Column means.
+        where: SQL text or a PySpark Column; or, without Spark's meaning, tuples, `col` or a pyarrow expression.
+        coarse: of the table, if there is one: names are looked up now, and the types of the columns show how Spark
+            compares them.
 
-    Raises PredicateError for what cannot be read, and, with `coarse`, for a name that is not in the table. Over Spark
-    Connect a text is read by our own parser, what Spark's may read otherwise prunes nothing, and Columns are refused.
+    Raises PredicateError for a predicate that cannot be read and, with `coarse`, for a name that is not in the table.
+    Over Spark Connect DuckDB's parser reads a text, parts that Spark's may read in another way prune nothing, and
+    Columns raise.
     """
     if not isinstance(where, str | SparkPredicate) and not type(where).__module__.startswith("pyspark."):
         return parse(where)
@@ -128,29 +130,30 @@ def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
 def prune_partition(
     paths: Iterable[str | os.PathLike[str]], coarse: Coarse, where: object
 ) -> Iterator[tuple[str, list[int] | None]]:
-    """In an executor: the files among `paths` that may hold a match, in order, each with the numbers of its row groups
-    that may (ascending), or None for all of them.
+    """In an executor, yield the files among `paths` that can contain a match, in order, each with the numbers of its
+    row groups that can (ascending), or None for all of them.
 
-    Prunes by statistics and Bloom filters, not by secondary indexes (`scan` and `lookup` use those, in the driver). It
-    reads no footer and no instant, only the fine indexes of the files that the coarse part leaves. Memory is bounded by
+    Statistics and Bloom filters prune, secondary indexes do not (`scan` and `lookup` use them, on the driver). No
+    footer and no instant is read, only the fine indexes of the files that the coarse part leaves. Memory is bounded by
     a few thousand paths, whatever the length of `paths`.
 
     Args:
-        paths: relative to the table, as `files()` has them; absolute; or URIs with their escapes, as Spark's
-            `input_file_name()` gives them. A path without a scheme is not unescaped.
-        coarse: made by `coarse`.
-        where: what `predicate` made; SQL text, as far as it means one thing whatever a session's time zone, case
+        paths: relative to the table, as in `files()`; absolute; or URIs with their escapes, as Spark's
+            `input_file_name()` returns them. A path without a scheme is not unescaped.
+        coarse: a result of `coarse`.
+        where: a result of `predicate`; SQL text whose meaning does not depend on a session's time zone, case
             sensitivity and ANSI mode; pyarrow tuples, a `col` predicate or a pyarrow expression.
 
     Returns:
-        (path as it was given, row groups or None). A path that the version of `coarse` does not have comes back whole,
-        and so does a file that was overwritten since, where its row groups would matter. A path that it has and that
-        does not come back holds no match in that version. Files of slices with logs come back whole or not at all.
+        (path as it was given, row groups or None). A path that the version of `coarse` does not contain is returned
+        whole, and so is a file that was overwritten since if its row groups would matter. A path that is not returned
+        contains no match in that version. Files of slices with logs are returned whole or not at all.
 
-    Where a fine index is damaged, or was cleaned meanwhile, its files come back whole, with a warning.
+    If a fine index is damaged, or was cleaned concurrently, its files are returned whole, with a warning.
 
     Raises:
-        PredicateError: `where` cannot be read, names no column, or is text that depends on a session.
+        PredicateError: `where` cannot be read, names a column that does not exist, or is text that depends on a
+        session.
     """
     if not isinstance(coarse, Coarse):
         raise InvalidArgumentError(

@@ -49,11 +49,11 @@ WhenNotMatched = Literal["insert"]
 
 @dataclass(frozen=True)
 class RowChanges:
-    """What `delete` and `merge` did.
+    """The result of `delete` and `merge`.
 
-    version            the version created, or the present one if nothing changed
+    version            the version created, or the current one if nothing changed
     deleted, updated, inserted    rows
-    files_rewritten    files that were removed: what is left of their rows is in new ones
+    files_rewritten    files that were removed; their remaining rows are in new files
     files_added        new files
     """
 

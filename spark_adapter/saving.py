@@ -39,27 +39,27 @@ def save(
     progress: Progress | bool | None = None,
     **options: object,
 ) -> None:
-    """Saves rows in one transaction, as `frame.write.format("skipstone").mode(mode).options(...).save(path)` does, from
-    any thread; and an overwrite conflicts where others changed, since the DataFrame's own loads, what it overwrites.
+    """Save rows in one transaction, as `frame.write.format("skipstone").mode(mode).options(...).save(path)`, from any
+    thread. An overwrite conflicts if others changed the files that it overwrites since the DataFrame was loaded.
 
         df = sks.scan(spark, "lake/flights")
         sks.save(df.where("dep_delay < 999"), "lake/flights", "overwrite")
 
     Args:
-        path: the table's directory; where nothing is, a table is made.
+        path: the table's directory; if there is no table, it is created.
         mode: "append" or "overwrite".
-        read_version: the version of this table that the rows were derived from. By default the least of those that the
-            DataFrame's plan reads of this table. Where it reads none (after a checkpoint or `lookup` the plan holds
-            none), changes that others made before this save began are no conflict.
+        read_version: the version of this table from which the rows were computed. By default the least that the
+            DataFrame's plan reads of this table. If the plan reads none (after a checkpoint or `lookup`), changes that
+            others made before this save began are no conflict.
         index_path, storage_options: as in `scan`.
         progress: called as f(step, done, total) while Spark's tasks end, or True for a bar on stderr.
-        options: `partitioning`, `key`, `partitionOverwriteMode`, `file_rows` and so on, as of a plain save.
+        options: `partitioning`, `key`, `partitionOverwriteMode`, `file_rows` and others, as of a plain save.
 
     Raises:
-        CommitConflictError: what is overwritten (with `partitionOverwriteMode="dynamic"`: the partitions that get rows;
-        else every partition) was changed since that version, or meanwhile; the table is as it was. SchemaError: columns
-        that do not fit. InvalidArgumentError: bad options; an overwrite over Spark Connect, or before
-        PySpark 4, without `read_version`. A failure of a Spark job that is not ours comes as Spark's own error.
+        CommitConflictError: another writer changed what is overwritten (with `partitionOverwriteMode="dynamic"`: the
+        partitions that get rows; else every partition) since that version; the table is unchanged. SchemaError: columns
+        that do not fit. InvalidArgumentError: bad options; an overwrite over Spark Connect, or before PySpark 4,
+        without `read_version`. Other failures of a Spark job raise Spark's own error.
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')

@@ -57,40 +57,39 @@ def scan(
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of a table that match, as a DataFrame: pruned on the driver, and again in each executor.
+    """Return the rows of a table that match, as a DataFrame. The driver prunes files, each executor prunes row groups.
 
-    Where much is left, Spark's own Parquet reader reads it, as `read_parquet` does, and `explain` says so.
-
-    Each call is a load of its own, on the version that is the latest now; the DataFrame stays with that version
-    (`refresh` loads it anew).
+    Spark's own Parquet reader reads large results, as in `read_parquet`; `explain` reports this. Each call reads the
+    latest version. The DataFrame stays at that version (`refresh` loads it again).
 
     Args:
         path: the table's directory; executors must see it under the same name.
         where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
-            `.where(column)`. The parts that we understand prune; where a part is not understood (functions, arithmetic,
-            a UDF) Spark tests the remaining rows by the whole Column. Or SQL text, which means what `F.expr(text)`
-            means in this session: its time zone, case sensitivity, ANSI mode and functions are Spark's.
-            Or what `predicate` made; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they
-            mean to `Table.scan`. All of it must be understood. None for every row.
-        columns: what to read (default: all), in this order; none at all gives rows that can be counted.
-        order_by: what the rows are sorted by, as `Table.scan` takes it: "ts", ("ts", "desc"), or a list of these;
-            nulls last where nothing is said.
-        limit: at most so many rows: the first ones of `order_by`, else any. Spark sorts them. For up to 100,000, unless
+            `.where(column)`. Parts that Skipstone understands prune; if a part is not understood (functions,
+            arithmetic, a UDF), Spark tests the remaining rows by the whole Column. Or SQL text, which means what
+            `F.expr(text)` means in this session, with its time zone, case sensitivity, ANSI mode and functions. Or a
+            result of `predicate`, pyarrow tuples, a `col` predicate or a pyarrow expression, as for `Table.scan`: each
+            part of these must be understood. None for every row.
+        columns: what to read (default: all), in this order; an empty list returns rows that can be counted.
+        order_by: the order of the rows, as for `Table.scan`: "ts", ("ts", "desc"), or a list of these; nulls last by
+            default.
+        limit: at most so many rows: the first by `order_by`, otherwise any. Spark sorts them. For up to 100,000, unless
             Spark tests `where`, the sort key of the last one is looked up now, and files and row groups that cannot
             contain one of them are skipped.
-        hand_over: whether Spark's own reader reads the files that are left, wherever it reads the same rows. By default
-            where they are local, 128 MB or more in at most 10,000 files, and no index has named rows or row groups. It
-            compares the files with the index now; else executors do, when they read.
+        hand_over: whether Spark's own reader reads the remaining files, if it reads the same rows. By default it does
+            if they are local, have 128 MB or more in at most 10,000 files, and no index has named rows or row groups.
+            Then the files are compared with the index now; otherwise executors compare them when they read.
         mode: "snapshot", in which executors merge slices with logs by the reader of their format; or "read_optimized":
-            of slices with logs the bases alone.
-        index_path: where the index lies, if not in the table.
-        version: which version to read (default: the latest).
-        storage_options: what opens an object store; it goes to the executors.
+            only the bases of such slices.
+        index_path: the folder of the index, if it is not in the table.
+        version: the version to read (default: the latest).
+        storage_options: options of an object store, which are passed to the executors.
 
     Raises:
-        NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, names no column,
-        or (where it is no Column) cannot be tested on rows. SchemaError: `columns` or `order_by` names no column, or
-        one is of a type that Spark does not have. InvalidArgumentError: an order, a limit or a mode that is none.
+        NotATableError: there is no index, or no such version. PredicateError: `where` cannot be read, names a column
+        that does not exist, or (if it is not a Column) cannot be tested on rows. SchemaError: `columns` or `order_by`
+        names a column that does not exist, or of a type that Spark does not have. InvalidArgumentError: a bad order,
+        limit or mode.
     """
     options = {"order_by": order_by, "limit": limit, "hand_over": hand_over, "mode": mode, "index_path": index_path}
     again = partial(scan, spark, path, where, storage_options=storage_options, **options)  # type: ignore[arg-type]
@@ -181,11 +180,11 @@ def _sort(spark: SparkSession, key: SortKey, schema: pa.Schema) -> Column:
 
 
 def refresh(frame: DataFrame) -> DataFrame:
-    """What a DataFrame reads, at the version that is the latest now: a fresh `scan` of the same table, with the same
-    `where`, columns and options. The DataFrame itself stays with its version.
+    """Return what a DataFrame reads, at the latest version: a new `scan` of the same table, with the same `where`,
+    columns and options. The DataFrame itself stays at its version.
 
     Raises InvalidArgumentError for a DataFrame that is neither a result of `scan` nor a plain load: apply filters and
-    joins of Spark's to what this returns. Else as `scan`.
+    joins to the result of `refresh`. Else as `scan`.
     """
     check_frame(frame, "refresh")
     again = _scans.get(frame)
@@ -213,23 +212,24 @@ def view(
     index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Make, or replace, a temporary view of a session that reads the latest version of a table at each query.
+    """Create or replace a temporary view of a session, which reads the latest version of a table at each query.
 
         sks.view(spark, "flights", "lake/flights")
         spark.sql("SELECT count(*) FROM flights WHERE origin = 'JFK'")
 
     Each query calls this process, which plans a `scan`. Without `where`, Spark's own Parquet reader reads the live
-    files, if it reads the same rows. A DataFrame made of the view (`spark.sql`, `spark.table`) stays with the version
-    of that moment. A query that names the view twice plans it twice, and a commit may come between. The columns are
-    those of now: call this again after some were added. Nothing can be inserted into it; `save` to the table's path.
+    files, if it reads the same rows. A DataFrame over the view (`spark.sql`, `spark.table`) stays at the version at
+    which it was created. A query that names the view twice plans it twice, and may read two versions. The view has the
+    columns of now: call `view` again after some were added. Nothing can be inserted into it; `save` to the table's
+    path.
 
     Args:
         name: of the view.
-        where, columns, index_path, storage_options: as in `scan`, but all of a Column or a text must be understood. Its
-            meaning is fixed now, by the session's present settings.
+        where, columns, index_path, storage_options: as in `scan`, but each part of a Column or a text must be
+            understood. The present settings of the session determine its meaning.
 
     Raises:
-        As `scan`. InvalidArgumentError over Spark Connect, where a view stays with one version.
+        As `scan`. InvalidArgumentError over Spark Connect, where a view would stay at one version.
     """
     check_spark("4.0", "view()")
     if not catalyst.is_classic(spark):
