@@ -103,8 +103,7 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
             compares them.
 
     Raises PredicateError for a predicate that cannot be read and, with `coarse`, for a name that is not in the table.
-    Over Spark Connect DuckDB's parser reads a text, parts that Spark's may read in another way prune nothing, and
-    Columns raise.
+    Over Spark Connect DuckDB's parser reads a text, parts that Spark may read differently prune nothing; Columns raise.
     """
     if not isinstance(where, str | SparkPredicate) and not type(where).__module__.startswith("pyspark."):
         return parse(where)

@@ -65,11 +65,10 @@ def scan(
     Args:
         path: the table's directory; executors must see it under the same name.
         where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
-            `.where(column)`. Parts that Skipstone understands prune; if a part is not understood (functions,
-            arithmetic, a UDF), Spark tests the remaining rows by the whole Column. Or SQL text, which means what
-            `F.expr(text)` means in this session, with its time zone, case sensitivity, ANSI mode and functions. Or a
-            result of `predicate`, pyarrow tuples, a `col` predicate or a pyarrow expression, as for `Table.scan`: each
-            part of these must be understood. None for every row.
+            `.where(column)`. Parts that are understood prune; if one is not (functions, arithmetic, a UDF), Spark tests
+            the remaining rows by the whole Column. Or SQL text, which means what `F.expr(text)` means in this session
+            (time zone, case sensitivity, ANSI mode, functions). Or a result of `predicate`, tuples, a `col` predicate
+            or a pyarrow expression, as for `Table.scan`, all of which must be understood. None for every row.
         columns: what to read (default: all), in this order; an empty list returns rows that can be counted.
         order_by: the order of the rows, as for `Table.scan`: "ts", ("ts", "desc"), or a list of these; nulls last by
             default.
