@@ -54,7 +54,7 @@ _SAMPLE_HASHES, _SAMPLE_LEAST = 1 << 18, 1 << 16
 
 
 class SplitBlockFilter:
-    """A set of values that may say yes wrongly and never says no wrongly. Immutable.
+    """A set of values with false positives and without false negatives. Immutable.
 
     Attributes:
         hash: what was hashed: "int", "float", "bytes", "instant", "span", "decimal:SCALE" or "parquet:TYPE".
@@ -78,15 +78,15 @@ class SplitBlockFilter:
         blocks: int | None = None,
         power_of_two: bool = False,
     ) -> SplitBlockFilter:
-        """A filter of the values that are not null, of the least size that meets the target.
+        """Return a filter of the values that are not null, of the smallest size that reaches `fpp`.
 
         Args:
             values: any Arrow array of scalars.
             fpp: the requested false-positive probability, above 0 and below 1.
             ndv: how many distinct values to size for; None counts them, see `estimated_distinct`.
-            hash: "canonical", or "parquet:INT32" and so on for the bits that Parquet would have.
-            blocks: the size in blocks of 32 bytes, whatever the target; None solves it.
-            power_of_two: True takes the next power of two of blocks: any two such filters have a union.
+            hash: "canonical", or "parquet:INT32" and so on for the bits of Parquet's own filters.
+            blocks: the size in blocks of 32 bytes, in place of `fpp`.
+            power_of_two: True rounds up to a power of two of blocks: any two such filters have a union.
 
         Raises:
             InvalidArgumentError: a type or an argument that has no meaning here.
@@ -174,7 +174,7 @@ class SplitBlockFilter:
         return measured_fpp(self.words)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
-        """For each value: True if it may be there, False if it is not, null if it is null.
+        """For each value: True if the filter may contain it, False if it does not, null if the value is null.
 
         The values must be of the kind in the filter; see `probes.probes_for` for decimals and Parquet's floats.
 
@@ -200,7 +200,8 @@ class SplitBlockFilter:
         return kernels.probe(read_only(self.words.reshape(-1)), read_only(hashes))
 
     def fold(self, bucket_count: int) -> SplitBlockFilter:
-        """The same values in `bucket_count` blocks, fewer, as if built there: exact, but more often wrongly yes.
+        """The same values in fewer blocks, `bucket_count`, as if built with this size: more false positives, no false
+        negatives.
 
         Raises:
             InvalidArgumentError: a size that does not divide this one.
@@ -208,7 +209,8 @@ class SplitBlockFilter:
         return SplitBlockFilter(fold_words(self.words, checked_blocks(bucket_count)), self.hash)
 
     def replicate(self, blocks: int) -> SplitBlockFilter:
-        """The same values in more blocks, answering as before. InvalidArgumentError if this size is no divisor."""
+        """The same values in more blocks, with the same answers. InvalidArgumentError if this size does not divide the
+        new one."""
         return SplitBlockFilter(replicate_words(self.words, checked_blocks(blocks)), self.hash)
 
     def union(self, other: SplitBlockFilter) -> SplitBlockFilter:

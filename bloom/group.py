@@ -85,10 +85,11 @@ class FilterGroup:
     def build(
         cls, arrays: Sequence[pa.Array | pa.ChunkedArray], fpp: float = 0.01, hash: str = "canonical"
     ) -> FilterGroup:
-        """One filter for each array, sized for its distinct values that are not null.
+        """Build one filter per array, sized for its distinct values that are not null.
 
         Raises:
-            InvalidArgumentError: no arrays, arrays of unlike kinds, or a type or an argument that has no meaning here.
+            InvalidArgumentError: no arrays, arrays of different kinds, or a type or an argument that has no meaning
+            here.
         """
         fpp = checked_fpp(fpp)
         if not isinstance(arrays, Sequence):
@@ -112,10 +113,10 @@ class FilterGroup:
 
     @classmethod
     def from_filters(cls, filters: Sequence[SplitBlockFilter]) -> FilterGroup:
-        """Filters that exist, as they are: where one is smaller than its group, its blocks are repeated.
+        """Group existing filters. If one is smaller than its group, its blocks are repeated.
 
         Raises:
-            InvalidArgumentError: no filters, or unlike hashes.
+            InvalidArgumentError: no filters, or different hashes.
         """
         names = {each.hash for each in filters}
         if len(names) != 1:
@@ -141,9 +142,8 @@ class FilterGroup:
         return sum(part.words.nbytes for part in self.parts)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
-        """bool [value, member]: True if the member may contain the value, False if it does not.
-
-        Filters know nothing of nulls, so the row of a null is all True: unknown.
+        """bool [value, member]: True if the member may contain the value, False if it does not. The row of a null is
+        all True.
 
         Raises:
             InvalidArgumentError: values of a kind that the members do not contain.

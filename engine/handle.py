@@ -34,24 +34,24 @@ Reopening = tuple[Callable[..., "Handle"], tuple]
 
 
 class Handle:
-    """Pins a version, and with a log of another format a state of that log; moves to another on demand.
+    """Pins a version and, for a log of another format, a state of that log; moves to another one on request.
 
-    storage, index_storage   where the data files and the index root lie
+    storage, index_storage   the storages of the data files and of the index root
     timeline, readers        the instants, and the runs that they name
     instant                  the version that is read
     strict                   a damaged index run is an error, not a warning
-    is_pinned                opened on a chosen version, for reading
-    scan_log                 where a line is written for each plan; None for nowhere
-    log                      the log that owns the files; None for a table of its own
+    is_pinned                opened at a chosen version, read-only
+    scan_log                 where a line is written for each plan; None: nowhere
+    log                      the log that owns the files; None for a directory
     on_stale                 what a query does if the directory changed since the last sync; None: "warn" on a local
                              disk, "ignore" elsewhere
     equal_folders            folder -> its modification time when its files were found to be those of the version
-    reported_changes         the changes of which the last warning said
+    reported_changes         the changes that the last warning named
     executors                does work on many files instead of this process (`spark_adapter.maintenance`), or None
 
-    `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
-    stands above, so whoever hands over a log hands over that, too. Likewise `reopen`, which opens a pickled handle; the
-    storage options travel with `pickle_credentials`.
+    `with_log_tail` returns a version with the newer state of its log. Binding files is the work of `commit`, which is
+    above this module, so the caller that passes a log passes this function as well. It also passes `reopen`, which
+    opens a pickled handle; the pickle contains the storage options with `pickle_credentials`.
     """
 
     def __init__(

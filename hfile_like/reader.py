@@ -86,7 +86,7 @@ class SortedFileReader(BlockReader):
         return self.scan_table(prefix, columns=[]).column("key")
 
     def by_id(self, prefix: bytes) -> IdKeys:
-        """Return the entries whose keys are `prefix` and an id, a big-endian number of 8 bytes, to be read as
+        """Return the entries whose keys are `prefix` and an id, a big-endian number of 8 bytes. They are read as
         arrays."""
         return IdKeys(self, prefix)
 
@@ -97,7 +97,7 @@ class SortedFileReader(BlockReader):
         return dict(self.footer.groups)
 
     def metas(self) -> list[str]:
-        """Return the names of the metas, in the order written."""
+        """Return the names of the metadata entries, in the order written."""
         return list(self.footer.metas)
 
     def row_tables(self) -> dict[str, RowTable]:

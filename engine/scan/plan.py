@@ -130,9 +130,8 @@ class Plan:
     def reasons(self) -> pa.Table:
         """Why each file of `files()` is kept: path, leaf (a part of the predicate, as text), code (see
         `scan.reasons.Reason`: range_overlaps, no_statistics, not_covered, ...), lower and upper (text: the bounds that
-        decided, null if there are none). One row per file and leaf. The code is `never_true` if another leaf, or
-        another file of the slice, keeps the file.
-        """
+        decided, null if there are none). One row per file and leaf; `never_true` if another leaf, or another file of
+        the slice, keeps the file."""
         from .explain import part_reasons
         from .reasons import as_table
 
@@ -295,18 +294,16 @@ class Plan:
 
     def min(self, column: str, *, check: bool | None = None) -> Any:
         """Return the exact least value of a column in the matching rows, ignoring `limit`; None if there is none. Nulls
-        do not count. NaN is the greatest value, so it is returned only if there is no other. A zero is 0.0. The column
-        may be a partition column, or a field of a struct by its dotted path.
+        do not count. NaN is the greatest value. A zero is 0.0. The column may be a partition column, or a field of a
+        struct by its dotted path. The result is a Python value as of `to_pylist`, or a pyarrow Scalar if Python has
+        none (the year 12,000).
 
-        The result is a Python value, as of `to_pylist`, or a pyarrow Scalar if Python has no such value (the year
-        12,000). If exact bounds decide, it is as of the version and no file is read; otherwise only row groups whose
-        bounds admit a smaller value are read. With `check`, the files that decide are compared with storage (size, time
-        or etag); by default up to 500 files of the plan, as for `count`. Files that this handle found missing or
-        changed are always compared.
+        If exact bounds decide, it is as of the version and no file is read; otherwise only row groups whose bounds
+        admit a smaller value are read. `check` compares the files that decide with storage, by default as `count` does.
 
         Raises SchemaError for a column that does not exist or has no order, PredicateError as `to_table`,
-        NotReadableError if a file that could contain the value can be read only by the reader of its format, or if a
-        file that decides is missing or changed.
+        NotReadableError if only the reader of its format can read a file that could contain the value, or if a file
+        that decides is missing or changed.
         """
         from .extremes import extreme
 
