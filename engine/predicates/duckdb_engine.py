@@ -108,12 +108,13 @@ class PrivateDatabase:
         for name, value in self._settings.items():
             with contextlib.suppress(*([duckdb.CatalogException] if name[0] == "[" else [])):
                 connection.execute(f"SET GLOBAL {name.strip('[]')} = '{value}'")
-        opened = connection.cursor()
-        for name, wanted in self._settings.items():
-            if name != "memory_limit" and name[0] != "[":  # which DuckDB shows in another unit, or does not have
-                ((value,),) = opened.execute(f"SELECT current_setting('{name}')").fetchall()
-                if str(value).lower() != wanted.lower():
-                    raise PredicateError(f"DuckDB uses {name} = {value!r}, but Skipstone needs {wanted!r}")
+        # DuckDB shows the memory limit in another unit, and may not have a setting in brackets.
+        names = [name for name in self._settings if name != "memory_limit" and name[0] != "["]
+        columns = ", ".join(f"current_setting('{name}')" for name in names)
+        (values,) = connection.cursor().execute(f"SELECT {columns}").fetchall()
+        for name, value in zip(names, values, strict=True):
+            if str(value).lower() != self._settings[name].lower():
+                raise PredicateError(f"DuckDB uses {name} = {value!r}, but Skipstone needs {self._settings[name]!r}")
         return [connection, *folders]
 
     @classmethod

@@ -34,7 +34,7 @@ from ..predicates import (
     residuals,
 )
 from ..predicates.duckdb_trees import EXACT_TYPES
-from ..predicates.literals import quoted, string_sql
+from ..predicates.literals import Temporal, literal_sql, literal_value, quoted, string_sql
 from .duckdb_connection import guarded, guarded_key
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 
@@ -376,42 +376,21 @@ def values_within(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataT
 
 def value_text(value: pa.Scalar) -> str | None:
     """A value as a constant of the type that `type_text` returns; None if it cannot be written exactly."""
-    kind = value.type
-    named = type_text(kind)
-    if named is None:
+    dtype = value.type
+    named = type_text(dtype)
+    if named is None or (value.is_valid and pa.types.is_nested(dtype)):
         return None
     if not value.is_valid:
         return f"CAST(NULL AS {named})"
-    if pa.types.is_nested(kind):
+    if pa.types.is_decimal(dtype):  # without quotes a long one is a double
+        return f"CAST('{value.as_py():f}' AS {named})"
+    literal = literal_value(value)
+    if named == "TIMESTAMPTZ":  # a text would be read in the session's time zone
+        assert isinstance(literal, Temporal)
+        return f"make_timestamptz({literal.ns // 1000})"
+    if isinstance(literal, str) and "\0" in literal:
         return None
-    of = pa.types
-    if of.is_boolean(kind):
-        return "TRUE" if value.as_py() else "FALSE"
-    if of.is_string(kind) or of.is_large_string(kind):
-        text = value.as_py()
-        return None if "\0" in text else f"CAST({string_sql(text)} AS VARCHAR)"
-    if of.is_binary(kind) or of.is_large_binary(kind):
-        return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value.as_py()) + "' AS BLOB)"
-    if of.is_timestamp(kind) or of.is_date(kind) or of.is_time(kind):
-        return _time_text(value, named)
-    if of.is_floating(kind):
-        return f"CAST('{value.as_py()!r}' AS {named})"
-    return f"CAST('{value.as_py()}' AS {named})"  # integers and decimals
-
-
-def _time_text(value: pa.Scalar, named: str) -> str:
-    kind = value.type
-    count = value.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).as_py()
-    if pa.types.is_date(kind):
-        return f"CAST(DATE '1970-01-01' + CAST({count} AS INTEGER) AS DATE)"
-    if pa.types.is_time(kind):
-        us = count * 1000 if kind.unit == "ms" else count
-        seconds, us = divmod(us, 1_000_000)
-        return f"CAST('{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{us:06}' AS TIME)"
-    if kind.unit == "ns":
-        return f"make_timestamp_ns({count})"
-    instant = f"make_timestamp({count * 1000 if kind.unit == 'ms' else count})"
-    return instant if named == "TIMESTAMP" else f"CAST({instant} AS {named})"
+    return f"CAST({literal_sql(literal)} AS {named})"
 
 
 def condition_text(node: Node) -> str | None:

@@ -128,6 +128,6 @@ def test_decimals_of_more_digits_than_duckdb_has(tmp_path: Path) -> None:
     for where, rows in cases.items():
         assert _by_us(table, where) == rows and table.scan(where).count() == len(rows), where
     for where in ("d = 5e0", "d + 1 = 6", "abs(d) = 5"):
-        with pytest.raises(ss.PredicateError, match="does not know"):
+        with pytest.raises(ss.PredicateError, match="does not support"):
             table.scan(where)
     assert _by_us(table, ss.col("d") <= 5.0) == [0, 1, 2]

@@ -361,6 +361,17 @@ def test_the_session_decides_the_time_zone(table: ss.Table, zone: str, condition
 # -- tables that are more than their files -----------------------------------------------------------------------------
 
 
+def test_the_session_does_not_decide_which_instant_a_partition_is(tmp_path: Path) -> None:
+    for day in (1, 2):
+        (tmp_path / f"t=2024-07-0{day} 05:00:00Z").mkdir()
+        pq.write_table(pa.table({"k": [day]}), tmp_path / f"t=2024-07-0{day} 05:00:00Z" / "a.parquet")
+    table = ss.create(tmp_path, partitioning=pa.schema([("t", pa.timestamp("us", "UTC"))]))
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+    found = ss.sql("SELECT k, epoch(t)::BIGINT FROM lake ORDER BY k", lake=table, con=connection).fetchall()
+    assert found == [(1, 1_719_810_000), (2, 1_719_896_400)]
+
+
 def test_partitions_renamed_and_new_columns(tmp_path: Path) -> None:
     rows = pa.table({"day": ["a", "a", "b", "b"], "n": pa.array([1, 2, 3, 4], pa.int32()), "f": [1.0, None, 3.0, 4.0]})
     for day in "ab":
