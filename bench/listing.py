@@ -1,19 +1,22 @@
-"""Which files there are, without listing a directory: 283,675 files in 3,617 partitions; two minutes.
+"""Which files there are, without listing a directory: 283,675 files in 3,617 partitions; and commits onto 2,275,402
+files in 497 partitions. Four minutes.
 
-Everybody has the same list (support/listing_data.py); no file of data exists. Pages of files are in the system's cache
-for everybody.
+All contenders have the same list (support/listing_data.py); no file of data exists. Pages of files are in the system's
+cache for all.
 
-    us            nothing decoded kept from the call before (`forget`), unless a row says that the handle is warm
-    os.scandir    a real tree of empty files, 8 threads, each file's size looked at
+    us            nothing decoded is kept from the call before (`forget`), unless a row says that the handle is warm
+    os.scandir    a real tree of empty files, 8 threads, `stat` of each file
     deltalake     a log with a checkpoint; `DeltaTable(...)`, `partitions()`, `file_uris(...)`
     pyarrow       a zstd Parquet file of the list, in its order, sorted by partition
-    DuckDB        the same file, on a connection that is open (without its cache of files)
+    DuckDB        the same file, on an open connection (without its cache of files)
     memcpy        the characters of the answer, copied
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,19 +32,28 @@ from deltalake import DeltaTable
 
 from bench.support import listing_data
 from bench.support.data import CACHE
-from bench.support.harness import RESULTS, Answer, Bench, next_of
-from bench.support.listing_data import KEY, Files, Shape
+from bench.support.harness import RESULTS, Answer, Bench, next_of, time_text
+from bench.support.listing_data import KEY, ROWS_A_FILE, SCHEMA, SIZE_BYTES, Files, Shape
 
 ROUNDS = 7
 LIST_THREADS, QUESTIONS = 8, 50
+COMMITS, FILES_A_COMMIT, ROWS_A_WRITTEN_FILE = 1_000, 10, 100
 
 
 def main() -> None:
     run(listing_data.M)
 
 
-def run(shape: Shape, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
-    """The whole benchmark over one list. Returns the report."""
+def run(
+    shape: Shape,
+    rounds: int = ROUNDS,
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    *,
+    onto: Shape = listing_data.E,
+    commits: int = COMMITS,
+) -> str:
+    """Run the whole benchmark over one list, and the commits onto another. Return the report."""
     bench = Bench(
         "listing",
         f"Files and partitions without listing: {shape.files:,} files in {shape.partitions:,} partitions",
@@ -56,6 +68,7 @@ def run(shape: Shape, rounds: int = ROUNDS, cache: Path = CACHE, results: Path =
         _partitions(bench, lake, row(f"all partitions{warmth}"), handle, delta)
         _of_a_partition(bench, lake, row(f"files of a partition{warmth}"), handle, delta)
     _all_files(bench, lake, row("open, and all files"))
+    _commits(bench, Files(onto), commits)
     bench.run(rounds)
     return bench.report()
 
@@ -65,7 +78,6 @@ def _opening(bench: Bench, lake: Lake, name: str) -> None:
     bench.case(name, "deltalake", lambda: lake.delta_handle().version() >= 0)
     bench.case(name, "pyarrow", lake.parquet_open, note="reads the footer")
     bench.case(name, "DuckDB, new connection", lake.duck_open, note="reads the footer")
-    bench.case(name, "read the instant", lake.read_instant, kind="floor")
 
 
 def _partitions(
@@ -106,6 +118,61 @@ def _all_files(bench: Bench, lake: Lake, name: str) -> None:
     bench.case(name, "pyarrow", lambda: pq.read_table(lake.manifest, columns=["path"]).column(0))
     bench.case(name, "DuckDB", partial(lake.duck, "SELECT path FROM {}"))
     bench.case(name, "memcpy", lambda: _copied(lake.files.paths), kind="floor")
+
+
+def _commits(bench: Bench, files: Files, count: int) -> None:
+    """Commits of 10 files in 10 partitions: files that are declared; and rows that are written, of which a filter and a
+    secondary index are kept. The floor writes the same Parquet files, and flushes a run and a version."""
+    cases: list[tuple[str, list[str], Callable[[ss.Transaction, pa.Table], None], Callable[..., pa.Table]]] = [
+        ("commit 10 files", [], ss.Transaction.add_files, _new_files),
+        ("commit 10 written files, filter and secondary index kept", ["bloom", "secondary"], ss.Transaction.write, _rows),
+    ]
+    for task, kinds, gather, make in cases:
+        random = np.random.default_rng(9)
+        ours, floor = list[float](), list[float]()
+        with tempfile.TemporaryDirectory() as name, ss.create(f"{name}/t", schema=SCHEMA, partitioning=[KEY]) as table:
+            for kind in kinds:
+                table.create_index("id", kind)
+            with table.transaction() as tx:
+                tx.add_files(files.table())
+            for _ in range(count):
+                data = make(files, random)
+                start = time.perf_counter()
+                with table.transaction() as tx:
+                    gather(tx, data)
+                end = time.perf_counter()
+                _write_files(Path(name), data if kinds else data.slice(0, 0))
+                ours.append(end - start)
+                floor.append(time.perf_counter() - end)
+        note = f"p50 of {count:,}; p99 {time_text(float(np.percentile(ours, 99)))}"
+        bench.measured(f"{files.shape.name}: {task}", "skipstone", ours, kind="us", note=note)
+        bench.measured(f"{files.shape.name}: {task}", "write and flush", floor, kind="floor")
+
+
+def _new_files(files: Files, random: np.random.Generator) -> pa.Table:
+    chosen = random.choice(len(files.partitions), min(FILES_A_COMMIT, len(files.partitions)), replace=False)
+    paths = [f"{files.partitions[number]}/{random.integers(1 << 62):032x}.parquet" for number in chosen.tolist()]
+    return pa.table({"path": paths, "size_bytes": [SIZE_BYTES] * len(paths), "row_count": [ROWS_A_FILE] * len(paths)})
+
+
+def _rows(_: Files, random: np.random.Generator) -> pa.Table:
+    count = FILES_A_COMMIT * ROWS_A_WRITTEN_FILE
+    days = [f"2030-01-{1 + number // ROWS_A_WRITTEN_FILE:02d}" for number in range(count)]
+    return pa.table({"id": random.integers(0, 1 << 62, count), KEY: days}, schema=SCHEMA)
+
+
+def _write_files(folder: Path, rows: pa.Table) -> None:
+    for first in range(0, rows.num_rows, ROWS_A_WRITTEN_FILE):
+        pq.write_table(rows.slice(first, ROWS_A_WRITTEN_FILE), folder / f"{first}.parquet", compression="zstd")
+    for name in ("run", "version"):
+        with open(folder / "temporary", "wb") as file:
+            file.write(b"0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(folder / "temporary", folder / name)
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 class Lake:
@@ -201,10 +268,6 @@ class Lake:
     def duck(self, sql: str, folder: str = "") -> pa.ChunkedArray:
         filled = sql.format(f"read_parquet('{self.manifest}')", folder)
         return self._connection.sql(filled).to_arrow_table().column(0)
-
-    def read_instant(self) -> None:
-        """The bytes of the instant that an open must read at least."""
-        max((self.ours_folder / ".skipstone" / "timeline" / "00000").iterdir()).read_bytes()
 
 
 def _counted(table: ss.Table, ask: Callable[[], Any]) -> Answer:

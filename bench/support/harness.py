@@ -209,7 +209,7 @@ class Bench:
         """Write bench/results/<name>.md and .json, print the former, return it. `sections`: lines of Markdown that
         follow the table; `counts`: what was counted instead of timed, for the page of all results."""
         machine = machine_line(self._libraries)
-        rounds = max((len(case.samples_s) for case in self._cases), default=0)
+        rounds = statistics.mode([len(case.samples_s) for case in self._cases] or [0])
         measured = self.figures()
         text = "\n".join(
             [
