@@ -150,7 +150,10 @@ def _commits(bench: Bench, files: Files, count: int) -> None:
 
 
 def _new_files(files: Files, random: np.random.Generator) -> pa.Table:
-    chosen = random.choice(len(files.partitions), min(FILES_A_COMMIT, len(files.partitions)), replace=False)
+    """Files of the newest partition, or, every second time, of 10 partitions."""
+    count = len(files.partitions)
+    chosen = random.choice(count, min(FILES_A_COMMIT, count), replace=False)
+    chosen = chosen if random.integers(2) else np.full(FILES_A_COMMIT, count - 1)
     paths = [f"{files.partitions[number]}/{random.integers(1 << 62):032x}.parquet" for number in chosen.tolist()]
     return pa.table({"path": paths, "size_bytes": [SIZE_BYTES] * len(paths), "row_count": [ROWS_A_FILE] * len(paths)})
 

@@ -97,10 +97,13 @@ def normalize_input(
     schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
 ) -> list[Entries]:
     """Return the entries of a call, in one or more parts. Raises InvalidArgumentError, SchemaError."""
-    chunked = pa.chunked_array(key_chunks(keys), pa.binary())
-    count = len(chunked)
+    chunks = key_chunks(keys)
+    count = sum(map(len, chunks))
     flags = _flags(deleted, count)
     columns = _value_columns(schema, values, count)
+    if len(chunks) == 1 and all(isinstance(c, pa.Array) or c.num_chunks == 1 for c in columns):
+        return [Entries(chunks[0], [c if isinstance(c, pa.Array) else c.chunk(0) for c in columns], flags)]
+    chunked = pa.chunked_array(chunks, pa.binary())
     table = pa.Table.from_arrays([chunked, *columns], names=[KEY_FIELD.name, *schema.names])
     parts, row = [], 0
     for batch in table.to_batches():

@@ -256,9 +256,11 @@ class Transaction:
             self._leftovers.remove()
             self.committed = self._earlier
             return
-        removed = pa.concat_tables([*self._overwritten, removal(self._removed)])
-        _, first = np.unique(to_numpy(removed.column("file_id")), return_index=True)
-        removed = removed.take(from_numpy(first))
+        removed = removal(self._removed)
+        if self._overwritten:
+            removed = pa.concat_tables([*self._overwritten, removed])
+            _, first = np.unique(to_numpy(removed.column("file_id")), return_index=True)
+            removed = removed.take(from_numpy(first))
         self._close_writer()
         results = [r for r in self._results if r.files.num_rows]
         if not results and not removed.num_rows and not self._states:

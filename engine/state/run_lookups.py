@@ -27,26 +27,27 @@ def get_runs(
     readers: RunReaders, runs: Sequence[Run], keys: pa.Array, columns: Sequence[str], schema: pa.Schema
 ) -> pa.Table:
     """The live entries of some keys, as a table of `key` and the columns (of `schema`), in no order."""
-    ends = (keys[0].as_py(), keys[len(keys) - 1].as_py()) if len(keys) else (b"", b"")
-    layers = []
+    layers: list[pa.Table] = []
     for run in reversed(runs):  # newest first
-        if not run.overlaps(*ends) or not len(keys):
+        if not len(keys):
+            break
+        ends = keys[0].as_py(), keys[len(keys) - 1].as_py()
+        if not run.overlaps(*ends):
             continue
-        is_small = run.entries <= BLOCK_ENTRIES_MAX
-        rows = readers.rows(run) if is_small else readers.block_rows(run, *ends)
+        rows = readers.rows(run) if run.entries <= BLOCK_ENTRIES_MAX else readers.block_rows(run, *ends)
         if rows is not None:
             places = _places_of(keys, rows.column("key"))
-            if len(places):
-                layers.append(rows.select(["key", *columns, "deleted"]).take(from_numpy(places)))
+            found = rows.select(["key", *columns, "deleted"]).take(from_numpy(places)) if len(places) else rows[:0]
         else:
             matches = readers.reader(run).get_many(keys, columns, include_deleted=True)
-            layers.append(matches.filter(matches.column("found")).drop_columns(["found"]))
+            found = matches.filter(matches.column("found")).drop_columns(["found"])
+        if found.num_rows:
+            layers.append(found)
+            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=combine(found.column("key")))))
     if not layers:
         return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *(schema.field(c) for c in columns)]))
-    entries = pa.concat_tables(layers)  # of a key in several the newest comes first
-    first = first_of_each(entries.column("key"))
-    is_live = ~to_numpy(entries.column("deleted"))[first]
-    return entries.take(from_numpy(first[is_live])).drop_columns(["deleted"])
+    entries = pa.concat_tables(layers)
+    return entries.filter(pc.invert(entries.column("deleted"))).drop_columns(["deleted"])
 
 
 def get_by_ids(

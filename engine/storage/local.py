@@ -13,7 +13,8 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import BinaryIO
 
@@ -21,12 +22,15 @@ from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like.source import fsync_folder
 from .interface import Entry, FileMissingError, UnreachableError, check_in_index, check_inside, check_size
 from .places import StorageOptions
+from .threads import prefetched
 
 TEMPORARY_PREFIX = "._tmp-"
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _INDEX_FLAGS = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # of a link that is not followed, or leads to itself; of a socket
 _NO_TARGET = (errno.ENOENT, errno.ELOOP)  # of a link that leads nowhere, or to itself
+_FLUSHES_ALONE = 4  # as many flushes take less than it takes to start threads
+_FLUSH_THREADS = 4
 _DURABLE_FOLDERS_MAX = 100_000
 _NEIGHBOURS_MAX = 1_000  # beside a folder, that are looked at to flush their names together
 _durable_folders: set[str] = set()  # whose names this process has seen flushed
@@ -154,7 +158,6 @@ class LocalStorage:
             self.put(path, data)
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
-        folders: dict[str, str] = {}
         with contextlib.ExitStack() as stack:
             written: list[tuple[str, BinaryIO, str]] = []
             for path, data in files.items():
@@ -163,16 +166,12 @@ class LocalStorage:
                 with _Refusals(path):
                     file.write(data)
                     file.flush()
-            for path, file, temporary in written:  # the first flush takes much of the others along
-                with _Refusals(path):
-                    os.fsync(file.fileno())
-                folders[os.path.dirname(temporary)] = path
+            _flush_all((path, partial(os.fsync, file.fileno())) for path, file, _ in written)
             for path, _, temporary in written:
                 with _Refusals(path):
                     os.rename(temporary, self.local_path(path))
-        for folder, path in folders.items():
-            with _Refusals(path):
-                fsync_folder(folder)
+        folders = {os.path.dirname(temporary): path for path, _, temporary in written}
+        _flush_all((path, partial(fsync_folder, folder)) for folder, path in folders.items())
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self.local_path(path)
@@ -312,6 +311,21 @@ def _neighbours(folder: str) -> list[str]:
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
+
+
+def _flush_all(flushes: Iterable[tuple[str, Callable[[], None]]]) -> None:
+    """Flush files or folders, each with the path for its error; many by threads, whose flushes the disk does
+    together."""
+
+    def flush(one: tuple[str, Callable[[], None]]) -> None:
+        with _Refusals(one[0]):
+            one[1]()
+
+    items = [*flushes]
+    if len(items) <= _FLUSHES_ALONE:
+        list(map(flush, items))
+    else:
+        list(prefetched(flush, items, min(len(items), _FLUSH_THREADS), "skipstone-flush"))
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
