@@ -42,7 +42,7 @@ class KeyLayout:
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
         arrays = {name: np.asarray(values) for name, values in columns.items()}
         lengths = {len(array) for array in arrays.values() if array.ndim}
-        if len(lengths) > 1 or any(array.ndim > 1 for array in arrays.values()):
+        if max([array.ndim for array in arrays.values()]) > 1 or len(lengths) > 1:
             raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
         count = lengths.pop() if lengths else 1
         if count * self.width_bytes > np.iinfo(np.int32).max:
@@ -50,11 +50,8 @@ class KeyLayout:
         out = np.empty((count, self.width_bytes), dtype=np.uint8)
         offset = 0
         for name, width in zip(self.names, self.widths, strict=True):
-            numbers = arrays[name]
-            if numbers.ndim or numbers.dtype.kind not in "iu":
-                out[:, offset : offset + width] = big_endian(_unsigned(name, numbers, width).reshape(-1), width)
-            else:
-                out[:, offset : offset + width] = np.frombuffer(_field(name, numbers.item(), width), dtype=np.uint8)
+            numbers = _unsigned(name, arrays[name], width).reshape(-1)
+            out[:, offset : offset + width] = big_endian(numbers, width)
             offset += width
         return binary_rows(out)
 
@@ -89,9 +86,7 @@ def _field(name: str, value: int, width: int) -> bytes:
 
 
 def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
-    if values.dtype.kind == "u" and values.dtype.itemsize <= width:
-        return values
-    if values.size:
+    if values.size and not (values.dtype.kind == "u" and values.dtype.itemsize <= width):
         if values.dtype.kind not in "iu":
             raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
         low, high = int(np.minimum.reduce(values, axis=None)), int(np.maximum.reduce(values, axis=None))
