@@ -207,8 +207,6 @@ class Handle:
         snapshot.remedy = partial(
             remedy,
             instant=snapshot.instant,
-            timeline=self.timeline,
-            readers=snapshot.readers,
             is_pinned=self.is_pinned,
             follows_log=self.log is not None,
         )

@@ -18,11 +18,12 @@ import pyarrow as pa
 from ...base import canon
 from ...base.arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
+from ..indexes.kind import new_statistics
 from ..indexes.stats.build import stats_of_new_columns
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
-from ..state import FileSchema, IndexState, Instant
+from ..state import FileSchema, Instant
 from ..state.lsm import RunWriter
 from ..state.run_format import SHARD_BYTES
 from ..state.snapshot import Snapshot
@@ -74,7 +75,7 @@ def alter(
             f"column {name!r}: timestamps before 1677 or after 2262 do not fit {wanted.widen[name]}; widen to "
             "microseconds"
         )
-    if _state(after) == _state(base):
+    if (after.schema, after.fields) == (base.schema, base.fields):  # of a default only the type changes
         return base.version
     kept = {one.id for one in after.derived}
     for number in [one.id for one in base.derived if one.expression is not None and one.id not in kept]:
@@ -89,11 +90,6 @@ def alter(
             return Edit(after=after, results=results, removed=removal(removed), remember_removed=False, summary=summary)
 
         return commit(handle, "alter", plan, batch=batch).version
-
-
-def _state(instant: Instant) -> tuple:
-    """What alterations change. (Of a default only the type changes.)"""
-    return instant.schema, instant.fields
 
 
 def _summary(wanted: Alteration) -> dict[str, object]:
@@ -367,7 +363,7 @@ def evolver(
     leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
     new = None
     if leaves:
-        index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
+        index = new_statistics(tuple(leaves), {"shard_bytes": SHARD_BYTES})
         new = stats_of_new_columns(handle.on(base), after, index, writing.transaction, writing.leftovers)
 
     def evolve(newest: Instant) -> Instant:

@@ -16,10 +16,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneWarning
 from ..handle import Handle
+from ..indexes.kind import kind_or_none
 from ..indexes.task_result import temporary_paths
 from ..lakes.table_marker import MARKER, write_marker
 from ..observing import Event, emit, is_observed, ms_since
@@ -35,7 +36,6 @@ from .edit import Edit, next_version
 from .queue import Turn, others_wait
 
 ATTEMPTS_MAX = 100
-_READ_AS_SCANS_DO = ("stats", "secondary")
 _LEVELS_AHEAD = 8  # of the newest runs of an index: a small commit is merged with those
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
@@ -95,7 +95,7 @@ def commit(
         with write_batch(handle, base) as batch:
             return commit(handle, action, plan, key, batch=batch)
     timeline, readers, base, transaction = handle.timeline, handle.readers, batch.base, batch.transaction
-    start = Start.of(timeline)
+    start_s, usage = time.perf_counter(), reading_of(timeline.storage)
 
     def planned(newest: Instant, attempt: int) -> Edit | Instant:
         snapshot = Snapshot(newest, readers)
@@ -127,7 +127,7 @@ def commit(
             batch.storage.flush(temporary_paths(edit.results))  # the index runs contain them now
             readers.keep_gathered()
             if leftovers.publish(timeline, instant):
-                emit_commit(timeline, instant, start)
+                _emit_commit(timeline, instant, start_s, usage)
                 _move(handle, instant)
                 return instant
             leftovers.remove(before)
@@ -225,40 +225,32 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> tuple[Look | None, bool | 
 
 def _runs_read(base: Instant) -> list[Run]:
     """The runs that a commit may look into, or merge, of those that are read as any scan does."""
-    indexes = [index for index in base.indexes if index.kind in _READ_AS_SCANS_DO and index.maintain == "commit"]
-    return [*base.manifest, *(run for index in indexes for run in index.runs[-_LEVELS_AHEAD:])]
+    return [*base.manifest, *_newest_runs(base, are_joined=False)]
 
 
 def _runs_joined(base: Instant, storage: Storage) -> list[str]:
     """The small runs that a commit may merge, of the other indexes."""
-    indexes = [index for index in base.indexes if index.kind not in _READ_AS_SCANS_DO and index.maintain == "commit"]
-    runs = [run for index in indexes for run in index.runs[-_LEVELS_AHEAD:]]
-    return [run.path for run in runs if run.size_bytes <= storage.gap_bytes]
+    return [run.path for run in _newest_runs(base, are_joined=True) if run.size_bytes <= storage.gap_bytes]
+
+
+def _newest_runs(base: Instant, *, are_joined: bool) -> list[Run]:
+    kept = [(kind_or_none(index.kind), index) for index in base.indexes if index.maintain == "commit"]
+    indexes = [index for kind, index in kept if kind is not None and kind.joins_runs == are_joined]
+    return [run for index in indexes for run in index.runs[-_LEVELS_AHEAD:]]
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-class Start(NamedTuple):
-    """When a commit began: by `time.perf_counter`, and by what the storage was asked until then."""
-
-    time_s: float
-    usage: Usage
-
-    @classmethod
-    def of(cls, timeline: Timeline) -> Start:
-        return cls(time.perf_counter(), reading_of(timeline.storage))
-
-
-def emit_commit(timeline: Timeline, instant: Instant, start: Start) -> None:
-    """The event of a version that was created."""
+def _emit_commit(timeline: Timeline, instant: Instant, start_s: float, before: Usage) -> None:
+    """The event of a version that was created. `before`: what the storage was asked until `start_s`."""
     if is_observed():
         added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
-        uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start.time_s)
+        uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start_s)
         text = (
             f"version {instant.version} of {uri}: {instant.action}, {added:,} files added, "
             f"{removed:,} removed, {files:,} now, published in {elapsed_ms:,.1f} ms"
         )
-        usage = reading_of(timeline.storage).since(start.usage)
+        usage = reading_of(timeline.storage).since(before)
         figures = {"files_added": added, "files_removed": removed, "files": files, **usage._asdict()}
         emit(Event("commit", uri, instant.version, elapsed_ms, figures, text))

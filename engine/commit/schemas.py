@@ -21,7 +21,7 @@ from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import is_list, merged_type
 from ..state import FileSchema, Instant
-from ..state.derived import DerivedColumn
+from ..state.coverage import DerivedColumn
 from ..state.manifest import BASE
 from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot

@@ -19,7 +19,7 @@ from ..parquet.column_stats import numbers
 from ..parquet.leaves import in_table_names, leaf_type, leaf_types, ordered_type, top_level
 from ..predicates.possible_values import Evidence
 from ..state import FileSchema, Instant
-from ..state.derived import DerivedColumn
+from ..state.coverage import DerivedColumn
 from .derived import derived_type
 from .elements import element_type
 

@@ -12,7 +12,7 @@ from ...errors import PredicateError, SchemaError
 from ..parquet.leaves import leaf_array, leaf_types
 from ..predicates.coerce import is_list
 from ..state import IndexState, Instant
-from ..state.derived import DerivedColumn, Expression
+from ..state.coverage import DerivedColumn, Expression
 from .elements import element_type
 
 if TYPE_CHECKING:

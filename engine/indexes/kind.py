@@ -27,7 +27,7 @@ import numpy as np
 from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
-from ..state.coverage import covered_files
+from ..state.coverage import Coverage, covered_files
 from .derived import serves
 
 if TYPE_CHECKING:
@@ -294,6 +294,7 @@ class IndexKind(Protocol):
     is_compound      several columns are together the key of one index, in their order; else an index holds each for
                      itself
     covers_delta_logs   has something to say of files that are no base
+    joins_runs       a commit reads small runs whole, to join them
     stores_values    a value, or a part of one, can be read in its runs: not in a filter, which has bits of hashes
     """
 
@@ -301,6 +302,7 @@ class IndexKind(Protocol):
     is_compound: bool = False
     covers_delta_logs: bool = False
     reads_data: bool = True
+    joins_runs: bool = False
     stores_values: bool = True
 
     def define(
@@ -385,9 +387,21 @@ def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
     return tuple(spec for spec in specs if spec is not None)
 
 
+def is_statistics(index: IndexState) -> bool:
+    """Whether it has the statistics of columns, which `create` makes, and which commits keep from footers."""
+    return index.kind == "stats"
+
+
+def new_statistics(
+    columns: tuple[int, ...], options: dict[str, Any] | None = None, coverage: Coverage | None = None
+) -> IndexState:
+    """Statistics of columns, without runs and without an id."""
+    return IndexState(0, "stats", columns, options or {}, "commit", coverage=coverage or Coverage())
+
+
 def first_stats(instant: Instant) -> IndexState:
     """The statistics index that `create` made: it also says where the fine statistics lie."""
-    return min((i for i in instant.indexes if i.kind == "stats"), key=lambda i: i.id)
+    return min(filter(is_statistics, instant.indexes), key=lambda i: i.id)
 
 
 def referenced_files(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:

@@ -6,12 +6,11 @@ follows the one before, `clock.py` reads the clock of the storage. An index may 
 holds each instant to one table of its fields, whose parts are in `fields.py`.
 
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
-together as slices). `lsm.py` writes and merges them (what: `run_format.py`, when: `merge_policy.py`), `leftovers.py`
-removes what a failed change wrote, `runs.py` opens them, through the process's cache (`cache.py`), `run_lookups.py`
-reads them as one, many entries by threads (`run_parts.py`). `coverage.py` lists the files that an index covers,
-`derived.py` names what it covers instead of a column,
-`snapshot.py` is what one version contains, `paths.py` how files are named. Begin at `snapshot.py` to read, and at
-`instant.py` to change what is on disk.
+together as slices). `lsm.py` writes and merges them (what and when: `run_format.py`), `leftovers.py` removes what a
+failed change wrote, `runs.py` opens them, through the process's cache (`cache.py`), `run_lookups.py` reads them as one.
+`coverage.py` lists the files that an index covers, and names what it covers instead of a column, `snapshot.py` is what
+one version contains, `paths.py` how files are named. Begin at `snapshot.py` to read, and at `instant.py` to change what
+is on disk.
 """
 
 from __future__ import annotations

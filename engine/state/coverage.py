@@ -1,9 +1,11 @@
-"""Runs, indexes, and the files that an index covers. What it does not cover may match, whatever its runs hold."""
+"""Runs, indexes, the files that an index covers, and what it covers instead of a column. A file that it does not cover
+may match, whatever its runs contain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -134,6 +136,40 @@ class IndexState:
     maintain: str
     runs: tuple[Run, ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression over columns that an index covers.
+
+    node      as in `predicates/expressions.py`; its columns are positions in `columns`
+    columns   ids of leaves
+    """
+
+    node: list[Any]
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DerivedColumn:
+    """The elements of a list column (a row has any number of them, and none if its list is null or empty), or an
+    expression (a row has one value).
+
+    id            among the ids of columns, and never used twice either
+    field         the id of the list column; None for an expression
+    expression    None for elements
+    """
+
+    id: int
+    field: int | None
+    expression: Expression | None = None
+
+
+def distinct_name(name: str, names: set[str]) -> str:
+    """What a derived column is called, `tags[]`, `lower(email)`, unless a column's name or path may be the same."""
+    while any(name == other or name.startswith(f"{other}.") for other in names):
+        name = f"value of {name}"
+    return name
 
 
 def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of: SegmentsOf) -> np.ndarray:

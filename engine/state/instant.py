@@ -27,7 +27,7 @@ instant names is ever trusted.
     columns          [{"id", "path"}]: leaves that an index may cover; an id is never given to another leaf
     derived          [{"id", "field", "expression"}]: what indexes cover and no file stores, under ids among those of
                      `columns`: the elements of the list column with the id `field`, or an expression {"node",
-                     "columns"} (`derived.py`); the other of the two is null
+                     "columns"} (`coverage.py`); the other of the two is null
     file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
                      "is_declared", "nested": [{"path", "name"}]}]: how to read the names in a file; files hold the
                      position in this list, which only grows. `nested`, where there are any: fields within columns that
@@ -59,8 +59,7 @@ import pyarrow as pa
 
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, StorageError
-from .coverage import IndexState, Run
-from .derived import DerivedColumn, distinct_name
+from .coverage import DerivedColumn, IndexState, Run, distinct_name
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
 INSTANT_FORMAT = 1  # what is promised of it: "Format 1" in LAYOUT.md

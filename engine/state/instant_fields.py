@@ -17,8 +17,7 @@ import pyarrow as pa
 from ...errors import CorruptionError, FormatVersionError, SchemaError
 from ...hfile_like.block_values import check_schema
 from ..predicates.coerce import is_list
-from .coverage import Coverage, IndexState, Run
-from .derived import DerivedColumn, Expression
+from .coverage import Coverage, DerivedColumn, Expression, IndexState, Run
 from .fields import (
     FILE_ID_MAX,
     IDS_MAX,

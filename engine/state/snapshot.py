@@ -36,7 +36,6 @@ from .manifest import (
 )
 from .run_lookups import entries_between, get_by_ids, newest_numbered, numbered_entries, numbers_with
 from .runs import DamagedRun, RunReaders
-from .timeline import Timeline
 
 T = TypeVar("T")
 RANGES_MAX = 32  # partitions apart from each other, up to which each is sought; beyond, all are read
@@ -300,11 +299,8 @@ def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -
     return pa.concat_tables([files.slice(s.start, s.stop - s.start) for s in parts])
 
 
-def remedy(
-    path: str, *, instant: Instant, timeline: Timeline, readers: RunReaders, is_pinned: bool, follows_log: bool
-) -> str:
-    """What helps a handle on a version that met such a file. One that goes with the table asks who has the files on
-    record; one on a chosen version stays as it was, though its files did not."""
+def remedy(path: str, *, instant: Instant, is_pinned: bool, follows_log: bool) -> str:
+    """What helps a handle on a version that met a missing or changed file. One on a chosen version stays as it was."""
     reason = next((file["reason"] for file in instant.quarantined if file["path"] == path), None)
     if reason is not None and not is_pinned:
         reason = reason.replace("{", "{{").replace("}", "}}")
@@ -314,33 +310,6 @@ def remedy(
         )
     if not is_pinned:
         return "{refresh} the table and scan again" if follows_log else "{sync} the table and scan again"
-    message = f"files of version {instant.version} are missing or changed"
-    latest = timeline.latest() or instant
-    number = Snapshot(instant, readers).find([path]).get(path)
-    if number is None or _is_live(latest, readers, path, number):
-        follow = "{refresh} this handle" if follows_log else "{refresh} this handle, and {sync} it"
-        return f"{message}, and version {latest.version}, the latest, names the same: {follow}"
-    # An id that went never comes back, so versions can be halved; those that were cleaned cannot be read.
-    low, limit, first_without = instant.version, latest.version, latest.version
-    while limit - low > 1:
-        half = (low + limit) // 2
-        middle = _kept_from(half, latest.cleaned)
-        if middle < limit and _is_live(timeline.read(middle), readers, path, number):
-            low = middle
-        else:
-            limit, first_without = half, min(first_without, middle)
-    is_one = first_without == latest.version
-    which = f"version {first_without}" if is_one else f"versions {first_without} to {latest.version}"
-    return f"{message}; without it {which} can be read: {{open}} one of them, or {{refresh}} this handle"
-
-
-def _kept_from(version: int, cleaned: Sequence[tuple[int, int]]) -> int:
-    """The first version from this one on that was not cleaned."""
-    for first, last in sorted(cleaned):
-        if first <= version <= last:
-            version = last + 1
-    return version
-
-
-def _is_live(instant: Instant, readers: RunReaders, path: str, number: int) -> bool:
-    return Snapshot(instant, readers).find([path]).get(path) == number
+    follow = "" if follows_log else ", and {sync} it"
+    message = f"version {instant.version} cannot be read as it was"
+    return f"{message}: {{open}} a later version, or {{refresh}} this handle{follow}"

@@ -13,12 +13,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 from ...base.caching import cached_property
 from ...hfile_like.source import COALESCE_GAP_BYTES
 from .interface import Entry, Range, RangeFile, Storage, merged_ranges
 
+_REQUESTS = frozenset(("stat", "put_if_absent", "put", "replace", "list_folder", "delete"))  # of nothing but a path
 _lock = threading.RLock()  # what is finalized while a thread holds it may count in the same thread
 
 
@@ -50,15 +52,13 @@ class Counted:
         self._waited_until_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+        found = getattr(self._storage, name)
+        return partial(self._counted, found) if name in _REQUESTS else found
 
     @property
     def uncounted(self) -> Storage:
         """The storage itself, for many requests that are counted together."""
         return self._storage
-
-    def stat(self, path: str) -> Entry:
-        return self._counted(self._storage.stat, path)
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         return self.read_entry(path, max_bytes)[1]
@@ -97,21 +97,6 @@ class Counted:
             self._storage.put_all(files)
         finally:
             self.count(len(files), 0, start_s)
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return self._counted(self._storage.put_if_absent, path, data)
-
-    def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
-        self._counted(self._storage.put, path, data, is_durable=is_durable)
-
-    def replace(self, path: str, data: bytes, entry: Entry) -> None:
-        self._counted(self._storage.replace, path, data, entry)
-
-    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
-        return self._counted(self._storage.list_folder, path, first)
-
-    def delete(self, path: str) -> None:
-        self._counted(self._storage.delete, path)
 
     def _counted(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         start_s = time.perf_counter()

@@ -28,7 +28,7 @@ from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.merge import OpenRun, appended_filters, join_runs, merged_all
 from skipstone.engine.state import Run
-from skipstone.engine.state.merge_policy import RATIO, MergePolicy
+from skipstone.engine.state.run_format import RATIO, MergePolicy
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
 from skipstone.hfile_like import RowTable

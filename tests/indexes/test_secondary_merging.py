@@ -16,8 +16,7 @@ from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import ValueSorter
 from skipstone.engine.state import Run
 from skipstone.engine.state.lsm import append, compact, write_runs
-from skipstone.engine.state.merge_policy import LEVELS_MAX
-from skipstone.engine.state.run_format import EntryBatch, files_of
+from skipstone.engine.state.run_format import LEVELS_MAX, EntryBatch, files_of
 from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.hfile_like import SortedFileReader

@@ -98,8 +98,7 @@ def test_an_old_version_names_those_that_can_be_read(lake: Path) -> None:
         with pytest.raises(ss.NotReadableError) as raised:
             old.scan().to_table()
         assert f"version {version} " in str(raised.value)
-        assert "versions 3 to 4 can be read" in str(raised.value)
-        assert "sync()" not in str(raised.value)
+        assert "open() a later version, or refresh() this handle" in str(raised.value)
         assert pickle.loads(pickle.dumps(raised.value)).paths == ["day=3/f.parquet"]
     assert ss.open(lake, version=3).scan().to_table().num_rows == 7
     assert old.refresh().scan().to_table().num_rows == 8
@@ -111,7 +110,7 @@ def test_an_old_version_whose_file_the_latest_names_too(lake: Path) -> None:
     table.sync()
     _gone(lake, 3)
     old = ss.open(lake, version=1)
-    with pytest.raises(ss.NotReadableError, match=r"version 2, the latest, names the same.*refresh\(\).*sync\(\)"):
+    with pytest.raises(ss.NotReadableError, match=r"refresh\(\) this handle, and sync\(\) it"):
         old.scan().to_table()
     old.refresh().sync()
     assert old.scan().to_table().num_rows == 7
@@ -129,7 +128,7 @@ def test_a_handle_on_a_log_is_told_to_refresh(tmp_path: Path) -> None:
         table.scan().to_table()
     assert table.refresh().scan().to_table().to_pydict() == {"a": [3]}
     table.sync()
-    with pytest.raises(ss.NotReadableError, match="version 2 can be read"):
+    with pytest.raises(ss.NotReadableError, match=r"open\(\) a later version"):
         old.scan().to_table()
 
 
@@ -148,5 +147,5 @@ def test_an_older_version_says_what_helps_though_versions_between_were_cleaned(t
     with table.transaction() as tx:
         tx.write(pa.table({"x": [0]}))
     table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    with pytest.raises(ss.NotReadableError, match=r"a\.parquet.*without it version"):
+    with pytest.raises(ss.NotReadableError, match=r"a\.parquet.*open\(\) a later version"):
         ss.open(tmp_path, savepoint="named").scan().to_table()

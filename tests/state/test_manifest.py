@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine import hive
 from skipstone.engine.state import lsm
-from skipstone.engine.state.merge_policy import LEVELS_MAX, MergePolicy
 from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths
+from skipstone.engine.state.run_format import LEVELS_MAX, MergePolicy
 from skipstone.engine.storage import LocalStorage, relative_path
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])

@@ -27,6 +27,7 @@ class BloomKind(IndexKind):
     """`is_current` is always true: each filter has the name of what it hashed."""
 
     name = "bloom"
+    joins_runs = True
     stores_values = False
 
     def define(

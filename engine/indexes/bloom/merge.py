@@ -1,7 +1,7 @@
 """Merging the runs of a filter index: those that commits leave, and all of them, by `optimize`.
 
 Merging puts the filters over files in groups together, so that one read probes all of them. Runs are of
-geometric sizes (`state/merge_policy.py`), and a commit writes no more than `commit_bytes`. So there are at most
+geometric sizes (`state/run_format.py`), and a commit writes no more than `commit_bytes`. So there are at most
 
     1 + log(entries of all runs) / log(ratio) + 2 * bytes of all runs / commit_bytes
 
@@ -29,7 +29,7 @@ from ....bloom import plan_repeats
 from ....errors import CorruptionError
 from ....hfile_like import RowTable, SortedFileReader, SortedFileWriter
 from ...state import IndexState, Run
-from ...state.merge_policy import MergePolicy
+from ...state.run_format import MergePolicy
 from ...state.runs import DAMAGE, check_written_as, warn_of_damage, written_as
 from ...storage import Ranged, Storage
 from ..kind import CommitContext

@@ -20,8 +20,7 @@ from ....base.arrays import from_numpy, offsets_and_data, offsets_of
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout
 from ...state.manifest import file_ids, split_file_ids
-from ...state.merge_policy import MergePolicy
-from ...state.run_format import EntryBatch, RunFormat
+from ...state.run_format import EntryBatch, MergePolicy, RunFormat
 
 NAME = "ngram"
 KEYS = KeyLayout([("group", 2), ("partition", 4), ("sequence", 4)])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 class NgramKind(IndexKind):
     name = NAME
+    joins_runs = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]

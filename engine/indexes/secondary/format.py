@@ -48,8 +48,7 @@ from ....errors import CorruptionError
 from ....hfile_like import KeyLayout
 from ....hfile_like.block_values import plain_encoding
 from ....hfile_like.key_sort import sorted_keys
-from ...state.merge_policy import MergePolicy
-from ...state.run_format import SHARD_BYTES, EntryBatch, RunFormat
+from ...state.run_format import SHARD_BYTES, EntryBatch, MergePolicy, RunFormat
 
 NAME = "secondary"
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
