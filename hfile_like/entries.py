@@ -100,9 +100,10 @@ def normalize_input(
     chunks = key_chunks(keys)
     count = sum(map(len, chunks))
     flags = _flags(deleted, count)
-    columns = _value_columns(schema, values, count)
-    if len(chunks) == 1 and all(isinstance(c, pa.Array) or c.num_chunks == 1 for c in columns):
-        return [Entries(chunks[0], [c if isinstance(c, pa.Array) else c.chunk(0) for c in columns], flags)]
+    given = _value_columns(schema, values, count)
+    columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) and c.num_chunks == 1 else c for c in given]
+    if len(chunks) == 1 and pa.ChunkedArray not in map(type, columns):
+        return [Entries(chunks[0], columns, flags)]
     chunked = pa.chunked_array(chunks, pa.binary())
     table = pa.Table.from_arrays([chunked, *columns], names=[KEY_FIELD.name, *schema.names])
     parts, row = [], 0

@@ -58,8 +58,8 @@ def sync_directory(
     seen = _look(handle, base, progress)
     evolution = Evolution(adopts, widens)
     new_names = _nothing_to_do(seen.before, seen.changes(seen.before), evolution)
-    newest = handle.timeline.latest(known=base)  # what was committed during the listing is looked at by the loop
-    if new_names is not None and newest is not None and newest.version == base.version:
+    # What was committed during the listing is looked at by the loop.
+    if new_names is not None and handle.timeline.find(base.version + 1) is None:
         if base.version > handle.version:
             handle.move_to(base)
         return base, SyncResult(base.version, new_columns=new_names)
@@ -88,7 +88,7 @@ def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution
     if changes.appeared.num_rows or changes.removed or base.quarantined:
         return None
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
-    names = list(new_columns(base, [(unread.schema, count) for unread, count in unread_schemas]))
+    names = list(new_columns(base, [(one.schema, n) for one, n in unread_schemas])) if unread_schemas else []
     is_adopted = bool(names) and evolution.adopts
     return None if is_adopted or any(sure_columns(base, unread) for unread, _ in unread_schemas) else names
 

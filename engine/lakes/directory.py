@@ -183,8 +183,10 @@ def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table 
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]
     appeared = is_changed | _appeared(snapshot, listed, ~is_live)
+    is_missing = np.ones(live.num_rows, dtype=bool)
+    is_missing[rows[is_live]] = False
     is_removed = np.zeros(live.num_rows, dtype=bool)
-    is_removed[_missing(live, paths)] = True
+    is_removed[_inside(live, is_missing)] = True
     is_removed[rows[is_changed]] = True
     removed = live.select(["file_id", "path"]).filter(from_numpy(is_removed & is_older))
     return Difference(
@@ -224,6 +226,8 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
     same_etag = pc.equal(listed.column("etag"), rows.column("etag"))
     same = to_numpy(pc.and_(same, pc.or_kleene(pc.is_null(same_etag), same_etag))).copy()
     odd = np.flatnonzero(~same)
+    if not len(odd):
+        return same
     pairs = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
     same[odd] = [_is_same(entry, row) for entry, row in pairs]
     return same
@@ -232,6 +236,8 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
 def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
+    if not is_new.any():
+        return appeared
     removed = snapshot.removed_files().select(["path", *STAT_FIELDS])
     among_removed = pc.index_in(combine(listed.column("path")), value_set=_path_bytes(removed))
     removed_by_path: dict[bytes, list[dict]] = {}
@@ -246,18 +252,19 @@ def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.nd
     return appeared
 
 
-def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
-    """Positions of the live files within the directory that a listing lacks."""
-    absent = np.flatnonzero(~to_numpy(pc.is_in(_path_bytes(live), value_set=listed)))
-    paths = live.column("path").take(from_numpy(absent)).to_pylist()
-    return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
+def _inside(live: pa.Table, is_missing: np.ndarray) -> np.ndarray:
+    """Positions of those of the missing live files that would be within the directory."""
+    missing = np.flatnonzero(is_missing)
+    paths = live.column("path").take(from_numpy(missing)).to_pylist() if len(missing) else []
+    return missing[np.array([not is_outside(path) for path in paths], dtype=bool)]
 
 
 def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: pa.Table | None = None) -> pa.Table:
     """The listing, and live files of names that it passes over, which somebody added by name: each is looked up.
     `live`: as for `difference`."""
     live, unlisted = snapshot.files() if live is None else live, []
-    for path in live.column("path").take(from_numpy(_missing(live, combine(listed.column("path"))))).to_pylist():
+    missing = _inside(live, ~to_numpy(pc.is_in(_path_bytes(live), value_set=combine(listed.column("path")))))
+    for path in live.column("path").take(from_numpy(missing)).to_pylist() if len(missing) else ():
         if not is_listed(path):
             with contextlib.suppress(FileMissingError):
                 unlisted.append(storage.stat(path))
