@@ -5,8 +5,8 @@
     compact      the runs merged into few, without the entries of removed files if there are many
     purge        the runs without any entry of a removed file
 
-`merge_policy.py` decides which runs are merged, `hfile_like/merge.py` merges them. Shards of one run are neighbours. A
-large shard stays as it is if no other run has keys between its keys. `run_format.py` has what is written.
+`run_format.py` decides what is written and which runs are merged, `hfile_like/merge.py` merges them. Shards of one run
+are neighbours. A large shard stays as it is if no other run has keys between its keys.
 """
 
 from __future__ import annotations
