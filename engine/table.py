@@ -105,21 +105,6 @@ class Table:
 
         return shown(listed_files(self.handle.snapshot, self._partition_ids(partition), partition, columns))
 
-    def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
-        """The live files among some file ids: rows of `files()`, sorted by file_id."""
-        from .views import files_by_id
-
-        return files_by_id(self.handle.snapshot, ids)
-
-    def file_ids(self, paths: Sequence[str]) -> pa.Array:
-        """uint64 [n]: the file_id of each path, null if it is not live. An id is never used again: a file that is added
-        again under the same path has another id."""
-        from .state.paths import paths_of
-
-        wanted = [self.handle.relative(path) for path in paths_of(paths)]
-        ids = self.handle.snapshot.find(wanted)
-        return pa.array([ids.get(path) for path in wanted], pa.uint64())
-
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
         """The file slices that are read, or with `latest=False` every slice of each file group.
 

@@ -90,17 +90,6 @@ def _unnumbered(view: pa.Table, version: int) -> pa.Table:
     return view
 
 
-def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) -> pa.Table:
-    """FILES_VIEW of those of some file numbers that are live."""
-    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
-        ids = ids.to_pylist()
-    is_list = isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes))
-    if not is_list or not all(isinstance(i, (int, np.integer)) and 0 <= i < 1 << 64 for i in ids):
-        raise InvalidArgumentError("ids are file numbers, as files() gives them: integers from 0 on")
-    numbers = np.array([int(i) for i in ids], dtype=np.uint64)
-    return files_view(snapshot.rows(np.unique(numbers), FILE_COLUMNS), snapshot)
-
-
 def partition_id(snapshot: Snapshot, partition: str) -> int:
     """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
     if not isinstance(partition, str):

@@ -254,14 +254,14 @@ def test_ids_and_removed_files_stay(lake: Path) -> None:
     """A file that was removed from the table and is still on storage does not appear again."""
     with ss.open(lake) as table, table.transaction() as tx:
         tx.remove(["0.parquet"])
-    ids = ss.open(lake).file_ids(["1.parquet"]).to_pylist()
+    ids = ss.open(lake).handle.snapshot.find(["1.parquet"])
     copy = _copied(lake)
     for _ in range(2):
         assert ss.adopt(copy).kept == 3
         with ss.open(copy) as table:
             assert table.sync() == table.version
             assert table.scan().count() == 3 * ROWS
-            assert table.file_ids(["1.parquet"]).to_pylist() == ids
+            assert table.handle.snapshot.find(["1.parquet"]) == ids
 
 
 def _interrupt(*args: object, **options: object) -> None:

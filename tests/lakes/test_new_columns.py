@@ -64,11 +64,11 @@ def test_files_that_were_bound_before_are_bound_anew(lake: Path) -> None:
     _write(lake, "two", a=[2], x=["p"])
     table.sync(new_columns="report")
     table.refresh_index("a", kind="bloom")
-    before = table.file_ids(["one.parquet", "two.parquet"]).to_pylist()
+    before = table.handle.snapshot.find(["one.parquet", "two.parquet"])
     made = table.sync()
-    after = table.file_ids(["one.parquet", "two.parquet"]).to_pylist()
+    after = table.handle.snapshot.find(["one.parquet", "two.parquet"])
     assert (made.added, made.removed, made.new_columns) == ((), (), ("x",))
-    assert before[0] == after[0] and after[1] not in before
+    assert before["one.parquet"] == after["one.parquet"] and after["two.parquet"] not in before.values()
     assert _rows(table) == [{"a": 1, "x": None}, {"a": 2, "x": "p"}]
     assert [row["files_covered"] for row in table.indexes().to_pylist() if row["kind"] == "bloom"] == [1]
     assert table.scan("a = 2 AND x = 'p'").count() == 1

@@ -97,14 +97,7 @@ def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_fac
         assert not gone.keys() & live.keys() and set(new) <= live.keys()
     table = ss.open(table.location)
     asked = data.draw(st.lists(st.sampled_from([*live, *gone, "day=2024-01-01/none.parquet", "x"]), max_size=8))
-    assert table.file_ids(asked).to_pylist() == [live.get(path) for path in asked]
-    every = [*live.values(), *gone.values()]
-    ids = [*data.draw(st.lists(st.sampled_from(every), max_size=8)), 2**63]
-    there = {number: path for path, number in live.items()}
-    found = table.files_by_id(ids)
-    assert found["file_id"].to_pylist() == sorted(set(ids) & there.keys())
-    assert found["path"].to_pylist() == [there[number] for number in found["file_id"].to_pylist()]
-    assert found["partition"].to_pylist() == [hive.partition_of(p) for p in found["path"].to_pylist()]
+    assert table.handle.snapshot.find(asked) == {path: live[path] for path in asked if path in live}
     for partition in table.partitions()["partition"].to_pylist():
         inside = table.files(partition)
         assert inside["partition"].to_pylist() == [partition] * inside.num_rows
@@ -147,18 +140,9 @@ def test_columns_that_files_do_not_have_are_refused(tmp_path, columns):
 def test_a_path_is_found_where_paths_tell_no_partition(tmp_path):
     files = told([f"{i:05d}.parquet" for i in range(300)])
     table = ss.create(tmp_path, files=files, schema=SCHEMA.remove(1), partitioning=None)
-    assert table.files_by_id(table.file_ids(["00007.parquet", "x"]).drop_null())["path"].to_pylist() == [
-        "00007.parquet"
-    ]
+    assert list(table.handle.snapshot.find(["00007.parquet", "x"])) == ["00007.parquet"]
     with pytest.raises(ss.InvalidArgumentError, match="in the table already"), table.transaction() as tx:
         tx.add_files(told(["00123.parquet"]))
-
-
-@pytest.mark.parametrize("ids", ["5", [-1], [1.5], [[1]]])
-def test_what_is_no_file_number_is_refused(tmp_path, ids):
-    table = create(tmp_path, named(range(5)))
-    with pytest.raises(ss.InvalidArgumentError, match="file numbers"):
-        table.files_by_id(ids)
 
 
 def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
