@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,11 +162,11 @@ def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result
     """The files (by position) whose instants, of a coarser unit, do not all lie in the span of nanoseconds that the
     table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read.
     `file_schemas`: what the result's schemas are in the table."""
-    table = leaf_types(instant.schema)
+    table = _leaf_types(instant.schema)
     wanted = {instant.columns[p]: k for p, k in table.items() if pa.types.is_timestamp(k) and k.unit == "ns"}
     reasons: dict[int, str] = {}
     for number, schema in enumerate(file_schemas) if wanted else ():
-        for path, kind in leaf_types(schema.schema).items():
+        for path, kind in _leaf_types(schema.schema).items():
             target = wanted.get(schema.columns.get(path, 0), kind)
             if kind != target and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
                 reason = (
@@ -247,9 +248,15 @@ def _with_small_offsets(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def leaves_below(schema: pa.Schema) -> dict[str, tuple[str, str]]:
+@lru_cache(256)  # a commit looks at those of its table and of its files several times
+def _leaf_types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
+    return leaf_types(schema)
+
+
+@lru_cache(256)
+def leaves_below(schema: pa.Schema) -> Mapping[str, tuple[str, str]]:
     """The leaves of `leaf_types` as (top-level column, dotted path below it: "" where it is the leaf itself)."""
-    leaves = leaf_types(schema)
+    leaves = _leaf_types(schema)
     split = {}
     for field in schema:
         for path in leaf_types(pa.schema([field])):
@@ -331,7 +338,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     """A file schema whose top-level columns are known, with its leaves: those that the table has, too, in a type
     to which they widen."""
     names = {number: name for name, number in instant.fields.items()}
-    table, types = leaf_types(instant.schema), leaf_types(file.schema)
+    table, types = _leaf_types(instant.schema), _leaf_types(file.schema)
     columns = {}
     shown = leaf_names(file.schema, file.nested) if file.nested else {}
     for path, (name, below) in leaves_below(file.schema).items():

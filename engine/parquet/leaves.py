@@ -9,7 +9,6 @@ even if the table has another of that name. The path of a column itself has the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -89,14 +88,6 @@ def with_optional_fields(field: pa.Field, read: Collection[str], path: str = "")
 
 def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
-    try:
-        return _leaf_types(schema).copy()
-    except TypeError:  # a registered type without __hash__
-        return _leaf_types.__wrapped__(schema)
-
-
-@lru_cache(256)  # a commit asks for those of its table and of its files many times
-def _leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
     types: dict[str, pa.DataType] = {}
     twice: set[str] = set()
     for path, kind in leaves_of(schema):

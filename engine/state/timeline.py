@@ -110,8 +110,8 @@ class Timeline:
         self._table_id = None if newest is None else newest.table_id
         claimed = [] if hint is None else [hint]
         claimed += [] if known is None else [(known.version, known.table_id)]
-        above = (v for v, table_id in claimed if newest is not None and table_id == newest.table_id)
-        self.lost = max((v for v in above if newest is not None and is_loss(v, newest.version)), default=None)
+        same = [] if newest is None else [version for version, table_id in claimed if table_id == newest.table_id]
+        self.lost = max([v for v in same if newest is not None and is_loss(v, newest.version)], default=None)
         return newest
 
     def _begin(

@@ -166,12 +166,12 @@ class LocalStorage:
                 with _Refusals(path):
                     file.write(data)
                     file.flush()
-            _flush_all((path, partial(os.fsync, file.fileno())) for path, file, _ in written)
+            _flush_all([(path, partial(os.fsync, file.fileno())) for path, file, _ in written])
             for path, _, temporary in written:
                 with _Refusals(path):
                     os.rename(temporary, self.local_path(path))
         folders = {os.path.dirname(temporary): path for path, _, temporary in written}
-        _flush_all((path, partial(fsync_folder, folder)) for folder, path in folders.items())
+        _flush_all([(path, partial(fsync_folder, folder)) for folder, path in folders.items()])
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self.local_path(path)
@@ -313,7 +313,7 @@ def _flush(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _flush_all(flushes: Iterable[tuple[str, Callable[[], None]]]) -> None:
+def _flush_all(flushes: Sequence[tuple[str, Callable[[], None]]]) -> None:
     """Flush files or folders, each with the path for its error; many by threads, whose flushes the disk does
     together."""
 
@@ -321,11 +321,10 @@ def _flush_all(flushes: Iterable[tuple[str, Callable[[], None]]]) -> None:
         with _Refusals(one[0]):
             one[1]()
 
-    items = [*flushes]
-    if len(items) <= _FLUSHES_ALONE:
-        list(map(flush, items))
+    if len(flushes) <= _FLUSHES_ALONE:
+        list(map(flush, flushes))
     else:
-        list(prefetched(flush, items, min(len(items), _FLUSH_THREADS), "skipstone-flush"))
+        list(prefetched(flush, flushes, _FLUSH_THREADS, "skipstone-flush"))
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
