@@ -30,7 +30,6 @@ from .commit.schemas import (
     without,
 )
 from .handle import Handle
-from .indexes.kind import new_statistics
 from .indexes.task_result import TaskResult
 from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detect import detect_format, locate, open_log
@@ -39,7 +38,7 @@ from .lakes.table_marker import read_marker, without_index
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
-from .state import Instant, Timeline, new_transaction_id, now_us
+from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
@@ -289,7 +288,7 @@ def _first_instant(
     stats_ids = tuple(empty.columns[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
     source = {"kind": "directory", "version": None, "hive": is_hive, "locations": [location]}
     empty = replace(empty, source=source, partitioning=tuple(f.name for f in fields))
-    return empty.with_new_index(new_statistics(stats_ids))
+    return empty.with_new_index(IndexState.of_statistics(stats_ids))
 
 
 def _examples(results: Sequence[TaskResult]) -> dict[pa.Schema, str]:

@@ -21,7 +21,6 @@ from ..commit.edit import Edit
 from ..commit.indexing import create_index, drop_index
 from ..handle import Handle
 from ..indexes.columns import names_in_files
-from ..indexes.kind import is_statistics, new_statistics
 from ..lakes import is_log
 from ..lakes.directory import listed_of
 from ..parquet.leaves import top_level
@@ -30,7 +29,7 @@ from ..scan.index_answer import answer_by_index
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.row_groups import row_groups_of
-from ..state import Instant, Timeline, new_transaction_id, now_us
+from ..state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..storage.threads import STAT_THREADS, prefetched
@@ -107,9 +106,9 @@ class Trial:
         _, index_storage = open_storages(self.handle.location, folder, self.handle.storage_options)
         names = {*self._names, *instant.partitioning}
         leaves = {path: number for path, number in instant.columns.items() if top_level(instant.schema, path) in names}
-        measured = {number for index in filter(is_statistics, instant.indexes) for number in index.columns}
+        measured = {number for index in instant.indexes if index.is_statistics for number in index.columns}
         columns = tuple(sorted(measured.intersection(leaves.values())))
-        stats = replace(new_statistics(columns), id=1)
+        stats = replace(IndexState.of_statistics(columns), id=1)
         base = replace(
             Instant.before_first(new_transaction_id(), now_us(), uuid.uuid4().hex),
             source={"kind": "directory", "version": None, "hive": bool(instant.partitioning)},

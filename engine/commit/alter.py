@@ -18,12 +18,11 @@ import pyarrow as pa
 from ...base import canon
 from ...base.arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.kind import new_statistics
 from ..indexes.stats.build import stats_of_new_columns
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
-from ..state import FileSchema, Instant
+from ..state import FileSchema, IndexState, Instant
 from ..state.lsm import RunWriter
 from ..state.run_format import SHARD_BYTES
 from ..state.snapshot import Snapshot
@@ -363,7 +362,7 @@ def evolver(
     leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
     new = None
     if leaves:
-        index = new_statistics(tuple(leaves), {"shard_bytes": SHARD_BYTES})
+        index = IndexState.of_statistics(tuple(leaves), {"shard_bytes": SHARD_BYTES})
         new = stats_of_new_columns(handle.on(base), after, index, writing.transaction, writing.leftovers)
 
     def evolve(newest: Instant) -> Instant:

@@ -19,14 +19,13 @@ import pyarrow.compute as pc
 
 from ...base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
 from ...errors import NotReadableError
-from ..indexes.kind import is_statistics, new_statistics
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA
 from ..lakes.column_naming import ColumnNaming, Columns, fields_of
 from ..lakes.table_format import LogState, describe, recorded_state
 from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
-from ..state import Coverage, FileSchema, Instant, Run, manifest
+from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
 from ..state.paths import first_twice
 from ..state.run_format import MANIFEST_FORMAT, SHARD_BYTES, EntryBatch
 from ..state.runs import RunReaders
@@ -227,10 +226,10 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
     with_stats = [path for path in data_paths if chosen is None or path in chosen]
     coverage = Coverage.up_to(base.version)
     stats = tuple(after.columns[path] for path in (with_stats if chosen is not None else with_stats[:COLUMNS_MAX]))
-    after = after.with_new_index(new_statistics(stats, coverage=coverage))
+    after = after.with_new_index(IndexState.of_statistics(stats, coverage=coverage))
     for index in base.indexes:
         paths = base.names_of(index)
-        if not is_statistics(index) and all(path in data_paths for path in paths):
+        if not index.is_statistics and all(path in data_paths for path in paths):
             ids = tuple(after.columns[path] for path in paths)
             after = after.with_new_index(replace(index, columns=ids, runs=(), coverage=coverage))
     return replace(
@@ -274,7 +273,7 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     moved = tuple(_moved(after, file_schema, old_keys, by_name) for file_schema in base.file_schemas)
     after = with_indexes_left(replace(after, file_schemas=moved))
     new = tuple(sorted(set(after.columns.values()) - set(base.columns.values())))
-    return after.with_new_index(new_statistics(new, {"shard_bytes": SHARD_BYTES})) if new else after
+    return after.with_new_index(IndexState.of_statistics(new, {"shard_bytes": SHARD_BYTES})) if new else after
 
 
 def _holds(kind: pa.DataType, old: pa.DataType) -> bool:

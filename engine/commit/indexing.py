@@ -32,7 +32,6 @@ from ..indexes.kind import (
     MergeContext,
     definition_of,
     first_stats,
-    is_statistics,
     kind_named,
     kind_or_none,
 )
@@ -343,7 +342,7 @@ def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
     """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
     versions that commits made meanwhile, even those that only took files out."""
     is_whole = index.coverage.is_whole(handle.version)
-    return is_statistics(index) and not is_whole and not _lacking(handle, index).num_rows
+    return index.is_statistics and not is_whole and not _lacking(handle, index).num_rows
 
 
 # -- optimize ---------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot
 from ..storage import Storage
 
+_leaf_types = lru_cache(256)(leaf_types)  # a commit looks at those of its table and of its files several times
 _NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
 
 
@@ -246,11 +247,6 @@ def _with_small_offsets(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _with_small_offsets(field.type)) for field in kind])
     return kind
-
-
-@lru_cache(256)  # a commit looks at those of its table and of its files several times
-def _leaf_types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
-    return leaf_types(schema)
 
 
 @lru_cache(256)

@@ -27,7 +27,8 @@ import numpy as np
 from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
-from ..state.coverage import Coverage, covered_files
+from ..state.coverage import covered_files
+from ..state.paths import run_path
 from .derived import serves
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ class BuildContext:
 
     def path(self, storage: Storage, name: str) -> str:
         """The path of a run of that name, noted."""
-        from ..state.paths import run_path
-
         path = run_path(self.transaction, f"{name}-{self.part}" if self.part else name)
         self.leftovers.add(storage, path)
         return path
@@ -387,21 +386,9 @@ def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
     return tuple(spec for spec in specs if spec is not None)
 
 
-def is_statistics(index: IndexState) -> bool:
-    """Whether it has the statistics of columns, which `create` makes, and which commits keep from footers."""
-    return index.kind == "stats"
-
-
-def new_statistics(
-    columns: tuple[int, ...], options: dict[str, Any] | None = None, coverage: Coverage | None = None
-) -> IndexState:
-    """Statistics of columns, without runs and without an id."""
-    return IndexState(0, "stats", columns, options or {}, "commit", coverage=coverage or Coverage())
-
-
 def first_stats(instant: Instant) -> IndexState:
     """The statistics index that `create` made: it also says where the fine statistics lie."""
-    return min(filter(is_statistics, instant.indexes), key=lambda i: i.id)
+    return min((i for i in instant.indexes if i.is_statistics), key=lambda i: i.id)
 
 
 def referenced_files(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:

@@ -229,7 +229,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
     if not len(odd):
         return same
     pairs = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
-    same[odd] = [_is_same(entry, row) for entry, row in pairs]
+    same[odd] = [entry.is_same(*(row[name] for name in STAT_FIELDS)) for entry, row in pairs]
     return same
 
 
@@ -248,7 +248,8 @@ def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.nd
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
         rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[position] = not _is_removed(entry, rows) and not is_own_file(entry.path, snapshot)
+        is_removed = any(entry.is_untouched(*(row[name] for name in STAT_FIELDS)) for row in rows)
+        appeared[position] = not is_removed and not is_own_file(entry.path, snapshot)
     return appeared
 
 
@@ -269,15 +270,6 @@ def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: 
             with contextlib.suppress(FileMissingError):
                 unlisted.append(storage.stat(path))
     return pa.concat_tables([listed, listed_of(unlisted)]) if unlisted else listed
-
-
-def _is_removed(entry: Entry, rows: Iterable[dict]) -> bool:
-    """True for a file that was taken out, and is on storage unchanged."""
-    return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in rows)
-
-
-def _is_same(entry: Entry, row: dict) -> bool:
-    return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
 
 
 def is_own_file(path: str, snapshot: Snapshot) -> bool:

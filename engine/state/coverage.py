@@ -137,6 +137,18 @@ class IndexState:
     runs: tuple[Run, ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
 
+    @classmethod
+    def of_statistics(
+        cls, columns: tuple[int, ...], options: dict | None = None, coverage: Coverage | None = None
+    ) -> IndexState:
+        """Statistics of columns, without runs and without an id."""
+        return cls(0, "stats", columns, options or {}, "commit", coverage=coverage or Coverage())
+
+    @property
+    def is_statistics(self) -> bool:
+        """Whether it has the statistics of columns, which `create` makes, and which commits keep from footers."""
+        return self.kind == "stats"
+
 
 @dataclass(frozen=True)
 class Expression:

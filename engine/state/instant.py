@@ -252,7 +252,7 @@ class Instant:
 
     def stats_paths(self) -> tuple[str, ...]:
         """The dotted paths of the columns whose statistics commits keep."""
-        ids = {c for i in self.indexes if i.kind == "stats" and i.maintain == "commit" for c in i.columns}
+        ids = {c for i in self.indexes if i.is_statistics and i.maintain == "commit" for c in i.columns}
         return tuple(path for path, number in self.columns.items() if number in ids)
 
     def to_bytes(self) -> bytes:

@@ -429,7 +429,7 @@ def _are_derived(instant: Instant) -> bool:
         and ids.isdisjoint(leaves)
         and all((one.field in lists) == (one.expression is None) for one in instant.derived)
         and all(leaves >= set(one.columns) for one in expressions)
-        and all(elements.isdisjoint(index.columns) or index.kind != "stats" for index in instant.indexes)
+        and all(elements.isdisjoint(index.columns) or not index.is_statistics for index in instant.indexes)
         and all(elements.isdisjoint(index.columns) or len(index.columns) == 1 for index in instant.indexes)
     )
 
