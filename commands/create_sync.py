@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from ..engine.choices import NewColumns, NewTypes, OnMisfit, TableSource
 from ..engine.create import create as create_table
-from ..engine.table import Table
 from ..errors import CommitConflictError, NotATableError, StorageError
 from .arguments import (
     AsJson,
@@ -111,7 +110,9 @@ def sync(
         summary = table.handle.instant.summary if is_new else {}
         print_json({"changed": is_new, "version": result.version, **summary, **_lists(result)})
     else:
-        _print_result(table, result, is_new, new_columns)
+        gaps = index_gaps(table, f"sync --refresh {table.location}") if is_new else []
+        answer(False, None, repr(result), *gaps)
+        print_quarantined(result.quarantined, table.location)
     return Status.QUARANTINED if result.quarantined else Status.OK
 
 
@@ -133,21 +134,6 @@ def _follow(sync_once: Callable[..., SyncResult], every_s: float, as_json: bool)
 def _lists(result: SyncResult) -> dict[str, Any]:
     lists = {name: list(getattr(result, name)) for name in ("added", "removed", "new_columns")}
     return {**lists, "quarantined": result.quarantined, **({"widened": result.widened} if result.widened else {})}
-
-
-def _print_result(table: Table, result: SyncResult, is_new: bool, new_columns: NewColumns) -> None:
-    screen = stdout()
-    changes = f"{count_of(len(result.added), 'file')} added, {count_of(len(result.removed), 'file')} removed"
-    screen.print(f"version {result.version}: {changes}" if is_new else f"nothing new: still version {result.version}")
-    if result.new_columns:
-        what = "new columns" if new_columns == "adopt" else "columns that are not the table's"
-        screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
-    if result.widened:
-        types = ", ".join(f"{name} to {kind}" for name, kind in result.widened.items())
-        screen.print(f"wider columns: {types}", soft_wrap=True)
-    for line in index_gaps(table, f"sync --refresh {table.location}") if is_new else ():
-        screen.print(line)
-    print_quarantined(result.quarantined, table.location)
 
 
 def status(table: OpenTable, as_json: AsJson = False) -> None:

@@ -26,6 +26,7 @@ from .arguments import (
 )
 from .output import (
     answer,
+    answer_rows,
     bytes_text,
     confirm,
     count_of,
@@ -285,7 +286,7 @@ def savepoint(
     if list_ == (name is not None) or (drop and name is None):
         raise UsageError("pass the NAME of a savepoint to create or to --drop, or only --list")
     if name is None:
-        _print_savepoints(table.savepoints(), as_json)
+        answer_rows(as_json, table.savepoints())
         return
     named = table.handle.instant.savepoints.get(name) if drop else table.version
     version = table.drop_savepoint(name) if drop else table.savepoint(name)
@@ -293,10 +294,3 @@ def savepoint(
     if drop:
         text = f"savepoint {name!r} is dropped; version {named} stays until it is cleaned"
     answer(as_json, {"version": version, "savepoint": name, "of": named, "dropped": drop}, text)
-
-
-def _print_savepoints(rows: pa.Table, as_json: bool) -> None:
-    if as_json:
-        print_json(records(rows))
-        return
-    print_rows(rows.to_pylist(), rows.column_names)

@@ -191,26 +191,26 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: It
     return grid
 
 
+def answer_rows(as_json: bool, rows: pa.Table, names: Sequence[str] | None = None) -> None:
+    """Print the whole answer of a command: rows as JSON, or some of their columns as a table."""
+    if as_json:
+        print_json(records(rows))
+    else:
+        print_rows(rows.to_pylist(), names or rows.column_names)
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
-    """Print some fields of rows as a table. Sizes have units, times are to the second, and null is "-"."""
+    """Print some fields of rows as a table, with cells as `shown.cell_text` returns them."""
+    from ..engine.shown import cell_text
+
     numbers = [name for name in names if any(isinstance(row[name], int | float) for row in rows)]
-    cells = [[_field(name, row[name]) for name in names] for row in rows]
+    cells = [[cell_text(name, row[name]) for name in names] for row in rows]
     stdout().print(text_table([_heading(name) for name in names], cells, right=map(_heading, numbers)))
 
 
 def _heading(name: str) -> str:
     plural = f"{name.removesuffix('_count')}s" if name.endswith("_count") else name
     return plural.removesuffix("_bytes").replace("_", " ")
-
-
-def _field(name: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return bytes_text(value) if name.endswith(("_bytes", "size")) else f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    return value.strftime("%Y-%m-%d %H:%M:%S") if isinstance(value, dt.datetime) else cell(value)
 
 
 def index_gaps(table: Table, remedy: str) -> list[str]:

@@ -30,6 +30,7 @@ from .arguments import (
 from .output import (
     UNFOLDED_WIDTH,
     answer,
+    answer_rows,
     bytes_text,
     cell,
     count_of,
@@ -353,12 +354,8 @@ def _total(rows: pa.Table, name: str) -> int:
 
 def history(table: OpenTable, as_json: AsJson = False) -> None:
     """List the versions: what each did, and when."""
-    rows = table.history()
-    if as_json:
-        print_json(records(rows))
-        return
     names = ["version", "time", "action", "files_added", "files_removed", "files", "rows", "detail"]
-    print_rows(rows.to_pylist(), names)
+    answer_rows(as_json, table.history(), names)
 
 
 def slices(

@@ -103,7 +103,8 @@ def cells_of(table: pa.Table) -> tuple[list[str], list[list[str]], set[str]]:
     """Return the names of a table's columns, its first rows as texts, and the names of columns of numbers."""
     names, head = table.column_names, table.slice(0, _ROWS_MAX)
     columns = [
-        [_cell(name, value) for value in column.to_pylist()] for name, column in zip(names, head.columns, strict=True)
+        [_shortened(cell_text(name, value)) for value in column.to_pylist()]
+        for name, column in zip(names, head.columns, strict=True)
     ]
     numbers = {field.name for field in table.schema if pa.types.is_integer(field.type)}
     return names, [list(row) for row in zip(*columns, strict=True)], numbers
@@ -114,12 +115,19 @@ def _more(table: pa.Table) -> str:
     return f"... {more:,} more rows" if more > 0 else ""
 
 
-def _cell(name: str, value: object) -> str:
+def cell_text(name: str, value: object) -> str:
+    """Return a value of a column as people read it: sizes have units, times are to the second, and null is "-"."""
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
-        return bytes_text(value) if name.endswith(("_bytes", "size")) else f"{value:,}"
+        is_size = name.endswith(("_bytes", "size")) or name.startswith("bytes_")
+        return bytes_text(value) if is_size else f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     if isinstance(value, dt.datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= _CELL_MAX else f"{text[: _CELL_MAX - 1]}…"
