@@ -328,19 +328,17 @@ def _among_first(use: _Use, key: Bound, count: int, is_max: bool) -> Node | None
 
 def _names_used(tree: dict[str, Any]) -> set[str] | None:
     """The names, in lower case, of the columns that a query may use; None if it may use all of a table."""
-    names, tables = set[str](), set[str]()
+    names, tables, alone = set[str](), set[str](), set[str]()
     for node in nodes_of(tree):
-        if (
-            node.get("class") == "STAR"
-            or node.get("type") in ("PIVOT", "SHOW_REF")
-            or node.get("ref_type") == "NATURAL"
-        ):
+        kinds = {node.get("class"), node.get("ref_type"), str(node.get("type"))}
+        if kinds & {"STAR", "NATURAL", "PIVOT", "SHOW_REF"} or node.get("column_name_alias"):
             return None
-        if node.get("column_name_alias"):
-            return None
-        tables.update(node.get(name, "").casefold() for name in ("table_name", "alias") if "table_name" in node)
-        names.update(name.casefold() for of in ("column_names", "using_columns") for name in node.get(of) or ())
-    return None if names & (tables - {""}) else names
+        if "table_name" in node:
+            tables |= {node["table_name"].casefold(), node["alias"].casefold()}
+        parts = [part.casefold() for part in node.get("column_names") or ()]
+        names.update(parts, (name.casefold() for name in node.get("using_columns") or ()))
+        alone.update(parts if len(parts) == 1 else ())
+    return None if alone & tables else names  # the name of a table is its whole row
 
 
 def _is_unknown(value: tuple[str, pa.DataType]) -> bool:

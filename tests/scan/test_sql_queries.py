@@ -223,6 +223,8 @@ def test_random_queries(table: ss.Table, oracle: duckdb.DuckDBPyConnection, seed
         "SELECT name, value FROM (UNPIVOT lake ON k, price) WHERE ts < '2026-01-02'",
         "SELECT * FROM (PIVOT lake ON action IN ('buy', 'view') USING count(*) GROUP BY user_id)",
         "SELECT l FROM lake AS l WHERE l.k < 3",
+        "SELECT lake.k, l.k FROM lake JOIN lake AS l ON lake.k = l.k + 1 WHERE l IS NOT NULL AND lake.k < 9",
+        "SELECT k FROM lake WHERE lake IS NOT NULL AND lake.place.floor = 2 AND k < 30",
         "SELECT lake.* FROM lake WHERE lake.place.city = 'c3' AND k < 99",
         "SELECT 1 FROM lake",
         "SELECT column_name, max FROM (SUMMARIZE lake)",
@@ -290,6 +292,9 @@ def test_a_covered_query_reads_no_file(tmp_path: Path) -> None:
     assert "no data file read" in table.sql(query, explain=True)
     assert _shown(table.sql(query)) == _shown(wanted)
     assert "read by DuckDB" in table.sql(query.replace("count(*)", "sum(amount)"), explain=True)
+    joined = "SELECT l.k, d.country FROM lake AS l JOIN dim d USING (user_id) WHERE l.user_id = 'user-3'"
+    assert "no data file read" in ss.sql(joined, lake=table, dim=DIMENSION, explain=True)
+    assert len(ss.sql(joined, lake=table, dim=DIMENSION).fetchall()) > 1
 
 
 def test_keys_of_a_small_table_prune(table: ss.Table) -> None:
