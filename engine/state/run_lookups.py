@@ -197,7 +197,8 @@ def numbers_with(
                 for ends, values in near:
                     part = readers.between(run, prefix, ends, [column])
                     texts = part.columns[column]
-                    is_wanted = to_numpy(pc.is_in(texts, value_set=binary_array(values, texts.type)))
+                    own = binary_array(values, texts.type)  # one is compared, so that no text is hashed
+                    is_wanted = to_numpy(pc.equal(texts, own[0]) if len(own) == 1 else pc.is_in(texts, value_set=own))
                     matches.append(part.ids[is_wanted if part.deleted is None else is_wanted & ~part.deleted])
     return np.unique(np.concatenate(matches))
 
