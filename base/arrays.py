@@ -31,7 +31,7 @@ def from_numpy(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
 
 
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """The numbers or bools of an array, without a copy where that can be; what lies under a null is not defined (False
+    """The numbers or bools of an array, without a copy where that can be; what is under a null is not defined (False
     for bools). Raises TypeError for other types."""
     if isinstance(array, pa.ChunkedArray):
         array = combine(array)
@@ -47,7 +47,7 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def fixed_rows(array: pa.Array) -> np.ndarray:
-    """uint8 [n, width]: the bytes of each value of a type of whole bytes, without a copy; what lies under a null is not
+    """uint8 [n, width]: the bytes of each value of a type of whole bytes, without a copy; what is under a null is not
     defined."""
     count, width = len(array), array.type.byte_width
     buffer = array.buffers()[1]

@@ -301,7 +301,7 @@ def _int64(array: pa.Array) -> np.ndarray:
 
 
 def _plain_numbers(array: pa.Array) -> np.ndarray:
-    """The numbers of a primitive array as numpy, 0 where null (what lies under a null is not defined)."""
+    """The numbers of a primitive array as numpy, 0 where null (what is under a null is not defined)."""
     valid = valid_mask(array)
     values = to_numpy(array)
     return values if valid is None else np.where(valid, values, values.dtype.type(0))

@@ -188,7 +188,7 @@ def _low(value):
 
 @jit_cached
 def _prefetch_block(words, value, blocks):
-    """Requests a hash's block. Both ends of it: where an array begins decides whether a block lies in one cache line or
+    """Requests a hash's block. Both ends of it: where an array begins decides whether a block is in one cache line or
     in two, and a second request for the same line costs nothing."""
     offset = _block_of(value, blocks) * 8
     _prefetch(words, offset)

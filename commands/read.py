@@ -335,7 +335,7 @@ def ls(
         print_json(records(shown))
         return
     names = ["path", "row_count"] if is_files else ["partition", "file_count", "row_count"]
-    nameless = "(beside the partitions)" if table.handle.instant.partitioning else "(all)"
+    nameless = "(next to the partitions)" if table.handle.instant.partitioning else "(all)"
     listed = [{**row, "partition": row["partition"] or nameless} for row in shown.to_pylist()]
     print_rows(listed, [*names, "size_bytes"])
     screen = stdout()

@@ -5,7 +5,7 @@ A `RowOrder` makes one key a row, and rows are laid down by their keys:
     linear             by the first column, where that is equal by the second, and so on: exactly, and best for the
                        first. Nulls come before all values, NaN after all numbers, as in Spark
     zorder, hilbert    along a curve through a grid, good for each of a few columns. A column's levels in
-                       the grid are *ranks*: which share of the sampled rows lies below the value, so crowded values,
+                       the grid are *ranks*: which share of the sampled rows is below the value, so crowded values,
                        strings with a common prefix and columns of two values spread over the whole grid, too
 
 `Buckets` cut the keys into ranges of about as many rows. Keys that are rarer than a bucket are never parted; of a key

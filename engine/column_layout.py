@@ -67,7 +67,7 @@ class Layout:
 
     def __repr__(self) -> str:
         return (
-            f"<skipstone.Layout of {self.column!r} over {self.files:,} files: a value lies in {self.depth_mean:.1f} of "
+            f"<skipstone.Layout of {self.column!r} over {self.files:,} files: a value is in {self.depth_mean:.1f} of "
             f"them, at most {self.depth_max:,}>"
         )
 
@@ -82,7 +82,7 @@ class Layout:
         if self.files_with_bounds:
             figures.append(("values", f"{self.domain[0]} to {self.domain[1]}"))
             depths = f"mean {self.depth_mean:,.1f}, median {self.depth_p50:,.0f}, 99th percentile {self.depth_p99:,.0f}"
-            figures.append(("a value lies in", f"{depths}, at most {_files(self.depth_max)}"))
+            figures.append(("a value is in", f"{depths}, at most {_files(self.depth_max)}"))
         if self.files:
             figures.append(("a look-up reads", f"{self.share_read:.1%} of the files, by their bounds"))
         return figures

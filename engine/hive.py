@@ -2,7 +2,7 @@
 
 A partition is known by its text as it stands in the path (`region=a%2Fb`). Values come out typed: declared types are
 obeyed, others are inferred over all values of a key (`inferred`). Keys that differ in case alone are one key, by its
-first spelling. Folders below or between those of partitions mean nothing. A file that lies beside the partitions has
+first spelling. Folders below or between those of partitions mean nothing. A file that is next to the partitions has
 null in every key: Spark would pass over it, and its rows would be lost.
 
 Types of partition columns, inferred from the texts in paths as Spark infers them.

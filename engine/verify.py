@@ -118,7 +118,7 @@ def _unread(handle: Handle) -> list[Finding]:
                 can = "sync(), or alter(add=), makes them the table's"
             else:  # those that a sync binds again a restore brought back
                 can = _BOUND_BEFORE if ever.intersection(names).difference(sure_columns(instant, schema)) else _COMES
-            messages[number] = f"holds columns that the table does not read: {', '.join(names)}; {can}"
+            messages[number] = f"contains columns that the table does not read: {', '.join(names)}; {can}"
     if not messages:
         return []
     files = handle.snapshot.files(columns=["path", "schema_id"])

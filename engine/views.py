@@ -81,7 +81,7 @@ def _text_of(partition: str) -> str:
 
 
 def _unnumbered(view: pa.Table, version: int) -> pa.Table:
-    """The same without numbers for files that no commit of ours has given one."""
+    """The same without numbers for files that no Skipstone commit has given one."""
     is_committed = from_numpy(to_numpy(view.column("segment")) <= version)
     for name in ("file_id", "segment"):
         position, kind = view.schema.get_field_index(name), view.schema.field(name).type

@@ -45,7 +45,7 @@ def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
             if merged is None:
                 raise SchemaError(
                     f"column {field.name!r} is {field.type} in {example} and {kind} in {homes[field.name]}: no type "
-                    "holds the values of both exactly; attach them as two tables, or rewrite one"
+                    "contains the values of both exactly; index them as two tables, or rewrite one"
                 )
             types[field.name] = merged
             homes.setdefault(field.name, example)

@@ -163,7 +163,7 @@ def _from_arrow(scalar: pa.Scalar) -> LiteralValue:
         scalar = scalar.value
     if isinstance(scalar, pa.ExtensionScalar):
         if canon.order_class(scalar.type) is None:
-            raise PredicateError(f"a value of type {scalar.type} cannot be a literal; give what it stands for")
+            raise PredicateError(f"a value of type {scalar.type} cannot be a literal; pass its plain value")
         if canon.is_uuid(scalar.type) and scalar.is_valid:
             return uuid.UUID(bytes=scalar.value.as_py())
         scalar = scalar.value

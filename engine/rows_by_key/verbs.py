@@ -134,7 +134,7 @@ def upsert(
     keyed = KeyedRows(source, names, handle.schema)
     updated = [name for name in source.column_names if name not in names] if when_matched == "update" else []
     if when_matched == "update" and not updated:
-        raise InvalidArgumentError("the rows have no column besides those of on=, so there is nothing to update")
+        raise InvalidArgumentError("the rows have no column other than those of on=, so there is nothing to update")
     work = _Work(handle, planning, exchange, options, keyed if when_not_matched else None)
     if when_matched is None:
         return work.run(None, "rows_updated")

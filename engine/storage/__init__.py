@@ -49,7 +49,7 @@ def open_storage(
     location: str | os.PathLike[str], options: Mapping[str, object] | None = None, *, is_index: bool = False
 ) -> Storage:
     """The storage at a location: a folder, a `file:` URI, or one of an object store (see `places`), opened with
-    `options`. That of an index root (`is_index`) reads nothing that lies outside of it. Raises StorageError for a
+    `options`. That of an index root (`is_index`) reads nothing that is outside of it. Raises StorageError for a
     scheme that is not known."""
     if not isinstance(location, (str, os.PathLike)):
         raise InvalidArgumentError(f"a location is a path, not {location!r}")
@@ -72,7 +72,7 @@ def open_storage(
 def open_storages(
     location: str | os.PathLike[str], index_path: str | os.PathLike[str] | None, options: Mapping[str, object] | None
 ) -> tuple[Counted, Counted]:
-    """The storages of a table and of its index, which lies in the table's folder unless `index_path` is given; both
+    """The storages of a table and of its index, which is in the table's folder unless `index_path` is given; both
     with the same options. Raises InvalidArgumentError for options where neither is an object store, StorageError where
     the index's folder is a file."""
     options = StorageOptions(options)
@@ -103,7 +103,7 @@ def options_of(*storages: Storage) -> StorageOptions:
 
 
 def relative_path(storage: Storage, path: str | os.PathLike) -> str:
-    """A path as the manifest has it: relative to the table where it lies in it, else absolute."""
+    """A path as the manifest has it: relative to the table where it is in it, else absolute."""
     text = os.fspath(path)
     if not text or "\0" in text:
         raise InvalidArgumentError(f"{text!r} names no file")
@@ -119,7 +119,7 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
 
 def _relative_local(root: str, text: str) -> str:
     """One file has one name, or it would be counted twice: what leads out of the root and into it again, by ".." or by
-    a link, is named by where it lies in the root."""
+    a link, is named by where it is in the root."""
     path = os.path.normpath(text)
     if not os.path.isabs(path):
         if not _leads_out(path):

@@ -123,7 +123,7 @@ class RangeFile(io.RawIOBase):
         return parts
 
     def _place(self, offset: int, length: int) -> int | None:
-        """Which part holds a range; None where none does."""
+        """Which part contains a range; None where none does."""
         place = bisect_right(self._starts, offset) - 1
         if place < 0 or offset - self._starts[place] + length > len(self._parts[place]):
             return None
@@ -173,7 +173,7 @@ class Entry:
         return modified_ns is None or modified_ns // _SECOND_NS == self.modified_ns // _SECOND_NS
 
     def is_untouched(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
-        """True for the very file of that identity, which lies there since; not for one with the same bytes, and so the
+        """True for the very file of that identity, which is there since; not for one with the same bytes, and so the
         same etag, that was put there again."""
         return self.is_same(size_bytes, modified_ns, etag) and self.is_same(size_bytes, modified_ns)
 
@@ -181,7 +181,7 @@ class Entry:
 class Storage(Protocol):
     """A local folder or a prefix of an object store.
 
-    That of an index root reads what lies below it, and nothing else: an index may come from anyone. Other paths raise
+    That of an index root reads what is below it, and nothing else: an index may come from anyone. Other paths raise
     CorruptionError, as does on a local disk what is no regular file, links included.
 
     uri         the root's one name, without a slash at its end
@@ -231,7 +231,7 @@ class Storage(Protocol):
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Publishes `data` whole under a name that nobody has; False where somebody has it. Durable on return, also
-        what somebody else put there: he may have died before it was. Raises UncertainPutError where it is unknown
+        what another program put there: he may have died before it was. Raises UncertainPutError where it is unknown
         whether it did. `data` must be unlike any other writer's."""
         ...
 

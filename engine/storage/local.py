@@ -2,7 +2,7 @@
 
 What is published is whole: written to a temporary name in the same folder, flushed to the disk, then given its name,
 and the folder flushed too. `put_if_absent` gives the name with a hard link, which fails where the name is taken; an
-exclusive create would show the name before the bytes, and a crash there would block that version for ever. Where a
+exclusive create would show the name before the bytes, and a crash there would block that version permanently. Where a
 file system has no links we refuse and say so.
 """
 
@@ -32,7 +32,7 @@ _NO_TARGET = (errno.ENOENT, errno.ELOOP)  # of a link that leads nowhere, or to 
 _FLUSHES_ALONE = 4  # as many flushes take less than it takes to start threads
 _FLUSH_THREADS = 4
 _DURABLE_FOLDERS_MAX = 100_000
-_NEIGHBOURS_MAX = 1_000  # beside a folder, that are looked at to flush their names together
+_NEIGHBOURS_MAX = 1_000  # next to a folder, that are looked at to flush their names together
 _durable_folders: set[str] = set()  # whose names this process has seen flushed
 
 
@@ -59,7 +59,7 @@ class LocalStorage:
         return f"LocalStorage({self.root!r})"
 
     def local_path(self, path: str) -> str:
-        """Where a file lies on this disk. Files outside the root are named by an absolute path or a file:// URI;
+        """Where a file is on this disk. Files outside the root are named by an absolute path or a file:// URI;
         an index names none."""
         if self._is_index:
             check_in_index(path)
@@ -256,7 +256,7 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _temporary(self, path: str) -> Iterator[tuple[BinaryIO, str]]:
-        """A temporary beside `path`, gone at the end unless it was renamed away."""
+        """A temporary next to `path`, gone at the end unless it was renamed away."""
         folder = os.path.dirname(self.local_path(path))
         temporary = os.path.join(folder, TEMPORARY_PREFIX + uuid.uuid4().hex)
         with _Refusals(path):
@@ -292,7 +292,7 @@ def _make_folders(folder: str, root: str) -> None:
         durable = [path] if is_made else [path, *_neighbours(path)]
         try:
             fsync_folder(os.path.dirname(path))
-        except PermissionError:  # a folder of somebody else, who made what is in it
+        except PermissionError:  # a folder of another program, who made what is in it
             if is_made:
                 raise
             durable = [path]
@@ -302,7 +302,7 @@ def _make_folders(folder: str, root: str) -> None:
 
 
 def _neighbours(folder: str) -> list[str]:
-    """Some folders beside one, which are there: whoever flushes its name flushes theirs."""
+    """Some folders next to one, which are there: the code that flushes its name flushes theirs."""
     with contextlib.suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
         return [entry.path for entry in islice(entries, _NEIGHBOURS_MAX) if entry.is_dir(follow_symlinks=False)]
     return []
@@ -340,7 +340,7 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
 
 
 class _Refusals:
-    """Turns what the operating system raises into errors of ours. A context manager, and no generator, since a small
+    """Turns what the operating system raises into Skipstone errors. A context manager, and no generator, since a small
     commit enters two dozen."""
 
     __slots__ = ("path",)

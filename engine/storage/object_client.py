@@ -7,7 +7,7 @@ is given: web identities, containers' and instances' roles. A named profile of A
 obstore is imported here and nowhere before: who has local files only does not need it. It tries nothing twice, since
 only who knows how often a conditional put was tried knows whose object it meets.
 
-What obstore raises becomes an error of ours here, without the secrets that its texts hold: the request, the answer's
+What obstore raises becomes a Skipstone error here, without the secrets that its texts hold: the request, the answer's
 body, the client's state.
 """
 
@@ -79,7 +79,7 @@ def is_past_the_end(error: BaseException) -> bool:
 
 
 def refusal(error: BaseException, shown: str, options: StorageOptions) -> StorageError:
-    """The error of ours that an error of obstore becomes: what, where, what to do. `shown` is the object's URI."""
+    """The Skipstone error that an error of obstore becomes: what, where, what to do. `shown` is the object's URI."""
     failure, text = failure_of(error), str(error)
     if failure is Failure.missing:
         return FileMissingError(f"{shown}: no such file")

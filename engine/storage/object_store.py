@@ -145,7 +145,7 @@ class ObjectStorage:
         except OSError as error:
             raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
         finally:
-            with contextlib.suppress(OSError):  # nothing that it holds is needed any more
+            with contextlib.suppress(OSError):  # nothing that it contains is needed any more
                 file.close()
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
@@ -283,7 +283,7 @@ class ObjectStorage:
         return self._tried(ask, key)
 
     def _tried(self, ask: Callable[[], R], key: str) -> R:
-        """What `ask` gives, or an error of ours: _PassingError where it may go another time, _TakenError where the
+        """What `ask` gives, or a Skipstone error: _PassingError where it may go another time, _TakenError where the
         store says that the object exists, or that another puts it."""
         global _process
         _process = _process or os.getpid()

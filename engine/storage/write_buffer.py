@@ -60,7 +60,7 @@ class WriteBuffer:
 
     def preload(self, paths: Sequence[str]) -> None:
         """Read some small files whole and side by side, if the storage is remote: they are read from memory from now
-        on. A file that cannot be read is left to whoever needs it."""
+        on. A file that cannot be read is left to the code that needs it."""
         if not self._storage.is_remote:
             return
 
