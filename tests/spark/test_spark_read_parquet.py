@@ -178,8 +178,8 @@ def _altered(change: dict) -> Callable[[ss.Table], object]:
     ("change", "told"),
     [
         (_altered({"rename": {"a": "z"}}), "before it was renamed"),
-        (lambda t: (t.alter(drop="a"), t.alter(add=pa.schema([("a", pa.int64())]))), "they hold another, 'a'"),
-        (lambda t: (t.alter(drop="b"), t.alter(add=pa.schema([("B", pa.string())]))), "they hold another, 'b'"),
+        (lambda t: (t.alter(drop="a"), t.alter(add=pa.schema([("a", pa.int64())]))), "but another is, 'a'"),
+        (lambda t: (t.alter(drop="b"), t.alter(add=pa.schema([("B", pa.string())]))), "but another is, 'b'"),
         (_altered({"widen": {"h": pa.float32()}}), "cannot be read as the table has it"),
         (lambda _: None, "'t' is timestamp"),
     ],
