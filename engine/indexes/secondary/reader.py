@@ -20,14 +20,14 @@ from ....hfile_like import prefix_successor
 from ....hfile_like.lookup import batched, find_ranges
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
-from ...storage.threads import prefetched
+from ...storage.threads import BUILD_THREADS, prefetched
 from ..probe_results import Positions
 from .format import PLAIN, EntryLayout
 from .hits import Counts, Found, Hits, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
 _THREADS_MAX = 16
-_JOIN_KEYS = 1 << 17
+_JOIN_KEYS = 1 << 15  # that a thread looks up
 JOIN_ROWS = 1 << 20
 _EVERY = b"", b"\xff"  # all keys: the ends of a range may be long, and are not copied for each block inside it
 
@@ -156,9 +156,12 @@ class SecondaryReader:
 
         keys    as `code` encodes them, of all columns or of the same first ones: ascending, each once
         """
-        for start in range(0, len(keys), _JOIN_KEYS):
-            chunk = keys.slice(start, _JOIN_KEYS)
-            matches = list(self._joined(chunk))
+        starts = range(0, len(keys), _JOIN_KEYS)
+        joined = lambda start: list(self._joined(keys.slice(start, _JOIN_KEYS)))  # noqa: E731
+        of_starts = (
+            prefetched(joined, starts, BUILD_THREADS, "skipstone-join") if len(starts) > 1 else map(joined, starts)
+        )
+        for start, matches in zip(starts, of_starts, strict=True):
             if not matches:
                 continue
             numbers, parts = zip(*matches, strict=True)
