@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..parquet.footers import corruption_errors, open_indexed, prefetch, rows_of_group
+from ..parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
 from ..parquet.leaves import leaf_array, leaf_type, top_level
 from ..state import IndexState, Instant
 from ..storage import Storage
+from ..storage.threads import BUILD_THREADS, prefetched
 from .columns import ColumnInFiles, column_in_files
 from .derived import Source, source_of
 from .elements import element_type
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+    from .kind import BuildContext
+
+_FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id"]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,39 @@ class OpenColumns:
             _default(column, count) if path is None else leaf_array(rows, path)
             for column, path in zip(self.columns, self.paths, strict=True)
         ]
+
+
+def each_file(
+    files: pa.Table,
+    job: BuildContext,
+    step: str,
+    read: Callable[[dict[str, Any]], R],
+    take: Callable[[int, R], None],
+    threads: int = BUILD_THREADS,
+) -> tuple[list[int], list[int]]:
+    """Read files of the manifest in threads, a bounded number ahead, and take what `read` returns of a row of the
+    manifest, in their order, until the job is due. Return the ids of files that cannot be read, which a warning names,
+    and of those that were not reached."""
+    rows, left_out, reached = files.select(_FILE_COLUMNS).to_pylist(), list[int](), 0
+
+    def result_of(row: dict[str, Any]) -> R | Exception:
+        try:
+            return read(row)
+        except (*FILE_ERRORS, SchemaError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            return error
+
+    with contextlib.closing(prefetched(result_of, rows, threads, "skipstone-build")) as results:
+        for row, result in zip(rows, results, strict=True):
+            if isinstance(result, Exception):
+                left_out.append(row["file_id"])
+                warnings.warn(f"not indexed, and read by every scan until it is: {result}", stacklevel=8)
+            else:
+                take(row["file_id"], result)
+            reached += 1
+            job.tell(step, reached, len(rows))
+            if job.is_due:
+                break
+    return left_out, [row["file_id"] for row in rows[reached:]]
 
 
 def _type_of(schema: pa.Schema, path: str) -> pa.DataType | None:

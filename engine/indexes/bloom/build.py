@@ -6,10 +6,10 @@ Row groups are read one after the other in a thread of their own while those bef
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,11 +18,10 @@ from ....base import canon
 from ....base.lazy import load_for
 from ....bloom import hash_array
 from ....errors import SchemaError
-from ...parquet.footers import FILE_ERRORS
 from ...state import IndexState
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
-from ..column_reader import ColumnReader
+from ..column_reader import ColumnReader, each_file
 from ..derived import Source
 from ..elements import plain_values
 from ..kind import BuildContext, BuildResult
@@ -75,46 +74,19 @@ _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
 
 def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
     """A run with the filters of files that the index lacks."""
-    column = handle.instant.path_of(index.columns[0])
-    ids, sizes = files.column("file_id").to_pylist(), files.column("size_bytes").to_pylist()
+    column, reader = handle.instant.path_of(index.columns[0]), ColumnReader.of(handle.storage, handle.instant, index)
     path = job.path(handle.index_storage, f"i{index.columns[0]}")
-    left_out: list[int] = []
-    reached = 0
     load_for("bloom.kernels", _PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
-    with (
-        FilterRunWriter(handle.index_storage, path) as writer,
-        closing(_built_files(handle, files, index)) as results,
-    ):
-        for ordinal, (file_id, built) in enumerate(results):
-            if isinstance(built, Exception):
-                left_out.append(file_id)
-                warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
-            else:
-                with closing(built):
-                    writer.add_filters(file_id, built.filters, built.hash_name)
-            reached = ordinal + 1
-            job.tell(f"bloom({column}), bytes of files", sum(sizes[:reached]), sum(sizes))
-            job.tell(f"bloom({column})", reached, len(ids))
-            if job.is_due:
-                break
+    read = partial(hashed_file, reader, fpp=index.options["fpp"])
+    with FilterRunWriter(handle.index_storage, path) as writer:
+
+        def take(file_id: int, built: BuiltFilters) -> None:
+            with closing(built):
+                writer.add_filters(file_id, built.filters, built.hash_name)
+
+        left_out, not_reached = each_file(files, job, f"bloom({column})", read, take, BUILD_THREADS)
         run = writer.finish((1, handle.version))
-    return BuildResult((run,), left_out, ids[reached:])
-
-
-def _built_files(handle: Handle, files: pa.Table, index: IndexState) -> Generator[tuple[int, BuiltFilters | Exception]]:
-    """Each file's filters, in order, a bounded number of files ahead."""
-    reader = ColumnReader.of(handle.storage, handle.instant, index)
-    rows = files.select(["path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
-
-    def read(row: dict) -> BuiltFilters | Exception:
-        try:
-            return hashed_file(reader, row, index.options["fpp"])
-        except (*FILE_ERRORS, SchemaError) as error:
-            return error
-
-    yield from zip(
-        files.column("file_id").to_pylist(), prefetched(read, rows, BUILD_THREADS, "skipstone-build"), strict=True
-    )
+    return BuildResult((run,), left_out, not_reached)
 
 
 # -- the filters of a task --------------------------------------------------------------------------------------------

@@ -5,25 +5,20 @@ A block of text is a bit per bucket while its rows pass. `entry_sorting.py` sort
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ....errors import SchemaError
-from ...parquet.footers import FILE_ERRORS
 from ...parquet.leaves import leaf_array
 from ...state import IndexState
 from ...state.lsm import write_runs
 from ...state.manifest import split_file_ids
 from ...state.run_format import EntryBatch
 from ...storage import Storage
-from ...storage.threads import BUILD_THREADS, prefetched
-from ..column_reader import ColumnReader
+from ..column_reader import ColumnReader, each_file
 from ..entry_sorting import EntrySorter, with_parts
 from ..kind import BuildContext, BuildResult, CommitContext
 from ..task_result import IndexPart
@@ -90,43 +85,23 @@ def _block_rows(value_bytes: float) -> int:
 def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
     """A run with the grams of files that the index lacks."""
     column = handle.instant.path_of(index.columns[0])
-    ids = files.column("file_id").to_pylist()
-    left_out: list[int] = []
-    reached = 0
-    with _sorter() as sorter, closing(_built_files(handle, index, files)) as results:
-        for ordinal, (file_id, built) in enumerate(results):
-            if isinstance(built, Exception):
-                left_out.append(file_id)
-                warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
-            else:
-                sorter.add_entries(built)
-            reached = ordinal + 1
-            job.tell(f"{NAME}({column})", reached, len(ids))
-            if job.is_due:
-                break
-        path = job.path(handle.index_storage, f"n{index.columns[0]}")
-        runs = write_runs(handle.index_storage, lambda _: path, sorter.sorted(), (1, handle.version), FORMAT)
-    return BuildResult(runs, left_out, ids[reached:])
-
-
-def _built_files(handle: Handle, index: IndexState, files: pa.Table) -> Generator[tuple[int, EntryBatch | Exception]]:
-    """Each file's entries, in order, a bounded number of files ahead."""
     reader = ColumnReader.of(handle.storage, handle.instant, index)
-    rows = files.select(["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
 
-    def read(row: dict[str, Any]) -> EntryBatch | Exception:
+    def read(row: dict[str, Any]) -> EntryBatch:
         grams = FileGrams(index.options["ignore_case"])
-        try:
-            with reader.open(row) as file:
-                for group in range(len(file.row_counts)):
-                    (values,) = file.read(group)
-                    grams.add(values)
-        except (*FILE_ERRORS, SchemaError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            return error
+        with reader.open(row) as file:
+            for group in range(len(file.row_counts)):
+                (values,) = file.read(group)
+                grams.add(values)
         return grams.entries(row["file_id"])
 
-    built = prefetched(read, rows, BUILD_THREADS, "skipstone-build")
-    yield from zip(files.column("file_id").to_pylist(), built, strict=True)
+    with _sorter() as sorter:
+        left_out, not_reached = each_file(
+            files, job, f"{NAME}({column})", read, lambda _, entries: sorter.add_entries(entries)
+        )
+        path = job.path(handle.index_storage, f"n{index.columns[0]}")
+        runs = write_runs(handle.index_storage, lambda _: path, sorter.sorted(), (1, handle.version), FORMAT)
+    return BuildResult(runs, left_out, not_reached)
 
 
 # -- the grams of a task ----------------------------------------------------------------------------------------------
