@@ -331,7 +331,7 @@ def _names_used(tree: dict[str, Any]) -> set[str] | None:
     names, tables, alone = set[str](), set[str](), set[str]()
     for node in nodes_of(tree):
         kinds = {node.get("class"), node.get("ref_type"), str(node.get("type"))}
-        if kinds & {"STAR", "NATURAL", "PIVOT", "SHOW_REF"} or node.get("column_name_alias"):
+        if kinds & {"STAR", "POSITIONAL_REFERENCE", "NATURAL", "PIVOT", "SHOW_REF"} or node.get("column_name_alias"):
             return None
         if "table_name" in node:
             tables |= {node["table_name"].casefold(), node["alias"].casefold()}

@@ -229,6 +229,7 @@ def test_random_queries(table: ss.Table, oracle: duckdb.DuckDBPyConnection, seed
         "SELECT 1 FROM lake",
         "SELECT column_name, max FROM (SUMMARIZE lake)",
         "SELECT K, Amount AS k2 FROM lake ORDER BY k2 DESC NULLS LAST, K LIMIT 3",
+        "SELECT #1, #2 FROM lake WHERE amount < 50",
     ],
 )
 def test_places_in_which_a_query_has_a_table(table: ss.Table, oracle: duckdb.DuckDBPyConnection, query: str) -> None:
