@@ -64,6 +64,7 @@ _DECIMALS_SINCE = {
 }
 _UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers from the first
 
+_MAGIC = b"PAR1"
 _KERNELS = "engine.parquet.kernels_footer"
 _CHUNK_PLAIN_NS, _FOOTER_PLAIN_NS = 25_000, 200_000
 BoundsOf: TypeAlias = Callable[[bytes, bytes], tuple[Any, Any] | None]
@@ -252,24 +253,29 @@ def rewritten(metadata: Any) -> bytes:
     return data
 
 
+def metadata_of(footer: bytes) -> Any:
+    """pyarrow's FileMetaData of a footer, as it reads a file: loading it as a pickle ends the process if the footer is
+    damaged. Raises ArrowException or OSError."""
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer, struct.pack("<I", len(footer)), _MAGIC))))
+
+
 def expect_footers(count: int) -> None:
     """Load the kernel now if it pays for so many footers."""
     load_for(_KERNELS, count * _FOOTER_PLAIN_NS)
 
 
 class Known(NamedTuple):
-    """What footers of one writer have in common. `parse`: pyarrow's function from bytes to FileMetaData."""
+    """What footers of one writer have in common."""
 
     common: tuple[bytes, bytes]
     leaves: _Leaves
-    parse: Callable[[pa.Buffer], Any]
 
 
 def known_by(footer: FooterBytes, metadata: Any) -> Known | None:
     """What a footer may have in common with others; None if the kernel did not read it."""
-    if footer.common is None:
-        return None
-    return Known(footer.common, _leaves_of(metadata.schema), metadata.__reduce__()[0])  # as a pickle is loaded
+    return None if footer.common is None else Known(footer.common, _leaves_of(metadata.schema))
 
 
 def footer_alike(stored: bytes, known: Known, size_bytes: int) -> FooterBytes | None:
@@ -280,7 +286,7 @@ def footer_alike(stored: bytes, known: Known, size_bytes: int) -> FooterBytes | 
     if footer is None or footer.common != known.common:
         return None
     try:
-        return footer if rewritten(known.parse(pa.py_buffer(stored))) == stored else None
+        return footer if rewritten(metadata_of(stored)) == stored else None
     except (pa.ArrowException, OSError):
         return None
 

@@ -6,7 +6,6 @@ page indexes, filters or other fields. Compressed, it takes about 10 bytes per c
 
 from __future__ import annotations
 
-import struct
 import zlib
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from .footer_bytes import bare_chunk_at, footer_bytes, rewritten
+from .footer_bytes import bare_chunk_at, footer_bytes, metadata_of, rewritten
 from .thrift import (
     BINARY,
     I32,
@@ -32,7 +31,6 @@ from .thrift import (
 
 PACKED_BYTES_MAX = 32 << 10  # a larger one costs an index more than a look at the file's end
 _FOOTER_BYTES_MAX = 64 << 20
-_MAGIC = b"PAR1"
 _ARROW_SCHEMA = b"ARROW:schema"  # Arrow's types of the columns
 
 
@@ -69,15 +67,13 @@ def packed_footer(metadata: Any) -> bytes | None:
 def unpacked_footer(packed: bytes, path: str, size_bytes: int) -> Any:
     """The FileMetaData of a packed footer. `path`, `size_bytes`: of its file. Raises CorruptionError for one that no
     file of that size can have."""
-    import pyarrow.parquet as pq
-
     message = "its footer, as the index has it, cannot be read ({}); restore the index"
     try:
         inflating = zlib.decompressobj()
         footer = inflating.decompress(packed, _FOOTER_BYTES_MAX)
         if not inflating.eof:
             raise CorruptionError(message.format("it is cut short, or too large"), path=path, check="parquet")
-        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer + struct.pack("<I", len(footer)) + _MAGIC))
+        metadata = metadata_of(footer)
     except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CorruptionError(message.format(reason), path=path, check="parquet") from error

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import skipstone as ss
 from example_counts import examples
 from hostile_footers import base_files, harmed, rows
 from library_versions import parquet_options
-from skipstone.engine.parquet import kernels_footer
+from skipstone.engine.parquet import footer_bytes, kernels_footer
 from skipstone.engine.parquet.footer_bytes import FooterBytes, _fields_of, _Leaves, _leaves_of, parsed_footer
 from skipstone.engine.parquet.footer_bytes import _read_by_kernel as read_by_kernel
 
@@ -83,3 +85,18 @@ def test_a_footer_of_other_leaves_is_refused() -> None:
     leaves = [_leaves_of(pq.read_metadata(io.BytesIO(_file(pa.table({"a": ["x"], "b": [1]})))).schema)] * 3
     read = [read_by_kernel(kernels_footer, footer, kind, None) for footer, kind in zip(footers, leaves, strict=True)]
     assert read[0] is None and read[2] is None
+
+
+def test_a_footer_that_only_pyarrow_refuses_does_not_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footer_bytes, "kernels_for", lambda *_: kernels_footer)
+    whole = _file(pa.table({"a": [1, 2]}))
+    footer = _footer(whole)
+    assert footer[:3] == b"\x15\x04\x19"  # the version, which is required, and the list after it
+    other = b"\x29" + footer[3:]
+    damaged = whole[: -8 - len(footer)] + other + len(other).to_bytes(4, "little") + b"PAR1"
+    for name, data in (("a", whole), ("b", damaged), ("c", whole)):
+        (tmp_path / f"{name}.parquet").write_bytes(data)
+    table = ss.create(tmp_path)
+    assert table.files()["path"].to_pylist() == ["a.parquet", "c.parquet"]
