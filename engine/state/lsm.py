@@ -169,10 +169,12 @@ def _write_ranges(
             path, first = path_of(next(numbers)), batch.keys[0].as_py()
             options = form.options(path, files=new.files)
             with storage.create(path) as sink, SortedFileWriter(sink, schema=new.schema, **options) as writer:
-                while batch is not None and (form.shard_bytes is None or writer.size_bytes < form.shard_bytes):
+                while batch is not None:
                     writer.write(batch.keys, batch.values, copy=False)
                     last = batch.keys[-1].as_py()
                     batch = next(batches, None)
+                    if form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes:
+                        break
                 writer.close()
                 runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *bounded_ends(first, last)))
                 written.append(runs[-1])
