@@ -5,6 +5,7 @@ SKIPSTONE_TEST=all asks for many more examples (`make test-all`).
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -77,12 +78,19 @@ os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width
 def pytest_collection(session: pytest.Session) -> None:
     """Side by side each process begins to collect in another folder, so that of modules whose assertions pytest has to
     rewrite, in a fresh checkout, each rewrites some and finds the others done."""
+    gc.disable()  # what is collected stays: to look for garbage in it takes seconds
     config, tests = session.config, Path(__file__).parent
     if hasattr(config, "workerinput") and [Path(arg).resolve() for arg in config.args] == [tests]:
         ignored = {Path(path).resolve() for path in config.getoption("ignore") or ()}
         folders = sorted({str(path.parent) for path in tests.glob("*/test_*.py") if path.parent not in ignored})
         first = int(config.workerinput["workerid"][2:]) * len(folders) // config.workerinput["workercount"]
         config.args = folders[first:] + folders[:first]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -104,7 +104,7 @@ BROKEN_OFF = [
 ]
 
 
-@pytest.mark.parametrize(("action", "kind"), BROKEN_OFF if is_thorough() else BROKEN_OFF[::3])
+@pytest.mark.parametrize(("action", "kind"), BROKEN_OFF if is_thorough() else BROKEN_OFF[::4])
 def test_a_commit_whose_answer_broke_off_is_done_once(
     action: str, kind: str, proxy: faulty_proxy.Proxy, s3_server: Server
 ) -> None:

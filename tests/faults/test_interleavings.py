@@ -120,7 +120,7 @@ def check_versions(table: ss.Table, told: str) -> None:
     "action",
     [
         action
-        for action in tried("create_index bloom", "restore", "clean", "purge")
+        for action in tried("create_index bloom", "restore", "purge")
         if action.name not in ("create", "create(files)")
     ],
     ids=lambda action: action.name,

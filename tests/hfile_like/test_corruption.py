@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from example_counts import is_thorough, only_in_test_all
+from example_counts import few_of, is_thorough, only_in_test_all
 from loaded_modules import run_code
 from sorted_file_corruption import Job
 from sorted_file_crafted import CRAFTED
@@ -108,8 +108,9 @@ def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Pa
 
 
 def test_crafted_files_harm_nobody(tmp_path: Path) -> None:
-    told = harm(tmp_path, [Job(name, "crafted") for name in CRAFTED])
-    sound = {name for name, one in zip(CRAFTED, told, strict=True) if one["harmless"]}
+    crafted = few_of(CRAFTED, 22)
+    told = harm(tmp_path, [Job(name, "crafted") for name in crafted])
+    sound = {name for name, one in zip(crafted, told, strict=True) if one["harmless"]}
     assert sound <= {"entries_without_end"}
 
 

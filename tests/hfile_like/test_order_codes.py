@@ -38,6 +38,7 @@ def _back(array: pa.Array) -> pa.Array:
     return canon.values_of_codes(canon.order_codes(array), array.type, valid)
 
 
+@pytest.mark.some_cases(22)
 @pytest.mark.parametrize("name", cases(TYPES, ("d5", "d18"), "pyarrow", 19))
 @given(data=st.data())
 def test_values_come_back(name: str, data: st.DataObject) -> None:

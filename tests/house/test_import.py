@@ -85,7 +85,7 @@ def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.some_cases(2)
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
     "where, rows",
     [
@@ -104,6 +104,7 @@ def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows:
     assert loaded & LATE == ({"duckdb"} if where.startswith('"') else set())
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
     "where, rows, modules_max, rooms_left_out",
     [

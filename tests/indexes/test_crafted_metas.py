@@ -29,6 +29,7 @@ def group(members: object = 3, **more: object) -> dict[str, object]:
     return {"hash": "int", "members": members, "fpp": 0.01, **more}
 
 
+@pytest.mark.some_cases(11)
 @pytest.mark.parametrize(
     "meta",
     [

@@ -255,7 +255,7 @@ def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> N
 def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filter_merging, "POLICY", replace(filter_merging.POLICY, commit_bytes=200_000))
     paths, runs, most, added = _paths(), (), 0, 0
-    count = 250 if is_thorough() else 100
+    count = 250 if is_thorough() else 60
     for step in range(count):
         runs = (*runs, _written(storage, f"run-{step}", [(step, _hashes(step, 1_500))]))
         added += runs[-1].size_bytes
@@ -371,7 +371,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
     """5 requests a run where nothing is known, 2 afterwards; runs are bounded, and one is left by optimize."""
-    count = 2_000 if is_thorough() else 40
+    count = 2_000 if is_thorough() else 24
     with without_flushes():
         table = _empty(tmp_path)
         for commit in range(count):

@@ -144,6 +144,7 @@ def test_a_pickled_table_is_checked_too(lake: Path) -> None:
     assert pickle.loads(pickle.dumps(ss.open(copy))).scan().count() == 4 * ROWS
 
 
+@pytest.mark.some_cases(6)
 @pytest.mark.parametrize(
     "change", ["bounds", "size", "row groups", "column", "missing", "truncated", "empty", "no Parquet"]
 )

@@ -29,6 +29,7 @@ KEPT = [
 ]
 
 
+@pytest.mark.some_cases(20)
 @pytest.mark.parametrize(("texts", "kind", "values"), INFERRED, ids=lambda value: str(value)[:40])
 def test_types_are_inferred_as_spark_infers_them(
     tmp_path: Path, texts: list[str], kind: pa.DataType, values: list

@@ -210,6 +210,7 @@ GEO: list[tuple[int, list[float] | None, list[int]]] = [  # the logical type, a 
 ]
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize(("logical", "bounds", "kinds"), GEO)
 def test_geospatial_statistics_of_any_content_are_no_bounds(
     tmp_path: Path, logical: int, bounds: list[float] | None, kinds: list[int]

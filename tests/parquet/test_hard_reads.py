@@ -29,6 +29,7 @@ def _run(program: str, *arguments: object, timeout_s: int = 600) -> str:
 # -- files that change -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some_cases(11)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_rule_38_a_file_that_changes_around_a_query_gives_no_rows(

@@ -121,6 +121,7 @@ def test_files_of_all_codecs_and_page_versions_are_read_as_pyarrow_reads_them(tm
     assert table.scan("string = 'é004' AND id < 9", columns=["struct", "map"]).to_table().num_rows == 1
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("encoding", list(ENCODINGS))
 def test_rows_of_every_encoding_are_looked_up_by_position(tmp_path: Path, encoding: str) -> None:
     rows = WHOLE.select(["id", *ENCODINGS[encoding]])

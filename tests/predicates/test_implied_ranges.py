@@ -76,7 +76,7 @@ def test_times_cut_down(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call:
 
 @pytest.mark.parametrize("call", ["date(ts)", "date(tz)", "date(ns)", "ns::DATE", "date_trunc('second', ns)"])
 def test_dates_and_nanoseconds(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
-    for op in OPS:
+    for op in few_of(OPS, 3):
         _check(*times, f"{call} {op} DATE '1970-01-01'")
 
 

@@ -51,6 +51,7 @@ def test_explain_says_how_row_groups_were_read(lake: tuple[ss.Table, pa.Table]) 
     assert way(col("f") >= 0, ["n", "half"]).startswith("4 row groups by pyarrow (4 whole), since")
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("columns", [None, ["text", "price"], ["in"], ["key"]], ids=str)
 def test_values_lead_to_their_rows_alone(

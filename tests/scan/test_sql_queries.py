@@ -341,6 +341,7 @@ def test_nothing_is_set_on_a_connection(table: ss.Table) -> None:
     assert connection.sql(tables).fetchall() == there
 
 
+@pytest.mark.some_cases(13)
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata", "UTC"])
 @pytest.mark.parametrize(
     "condition",
@@ -425,6 +426,7 @@ def test_a_type_that_duckdb_reads_as_another(tmp_path: Path) -> None:
     assert table.sql("FROM self WHERE k = 1").fetchall() == [tuple(table.scan().to_table().to_pylist()[0].values())]
 
 
+@pytest.mark.some_cases(14)
 @pytest.mark.parametrize("setting", ["", "SET integer_division = true", "SET default_collation = 'NOCASE'"])
 @pytest.mark.parametrize(
     "condition",

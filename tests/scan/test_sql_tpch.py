@@ -81,6 +81,7 @@ def _is_same(one: tuple, other: tuple) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-9) if isinstance(a, float) else a == b for a, b in pairs)
 
 
+@pytest.mark.some_cases(14)
 @pytest.mark.parametrize("number", range(22))
 def test_queries_of_tpch(oracle: duckdb.DuckDBPyConnection, lakes: dict[str, ss.Table], number: int) -> None:
     query = [one for one in QUERIES.split(";\n") if one.strip()][number]

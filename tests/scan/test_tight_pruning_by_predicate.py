@@ -225,6 +225,7 @@ SOME: dict[str, tuple[pa.DataType, list[list], object, set[int]]] = {
 }
 
 
+@pytest.mark.some_cases(24)
 @pytest.mark.parametrize("case", SOME)
 def test_what_statistics_rule_out_of_some_types_is_skipped(tmp_path: Path, case: str) -> None:
     kind, values, where, wanted = SOME[case]

@@ -56,7 +56,7 @@ WHERE = {  # the rows, and how many files are read
 
 
 def test_array_contains_prunes(spark: SparkSession, lake: Path) -> None:
-    whole, chosen = sks.scan(spark, lake), few_of(WHERE, 3)
+    whole, chosen = sks.scan(spark, lake), few_of(WHERE, 2)
     by_expression = [sks.scan(spark, lake, F.expr(where)) for where in chosen]
     by_text = [sks.scan(spark, lake, where) for where in chosen]
     optimized = [sks.optimized(whole.where(where)) for where in chosen]

@@ -140,6 +140,7 @@ WHERE = {
 }
 
 
+@only_in_test_all  # by default test_spark_scan.py and test_spark_verbs.py
 def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """All in one job, though each is a load of its own: a job apiece takes a cluster minutes."""
     asked = few_of([None, *WHERE], 8)
@@ -175,15 +176,6 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
         told = sks.explain(found.groupBy("day").count())
         assert "of 1 file in 1 task" in told
         assert "Spark tests the remaining rows by" in told
-
-
-# -- a job of one's own ----------------------------------------------------------------------------------------------
-
-
-# -- writes ----------------------------------------------------------------------------------------------------------
-
-
-# -- the rest of a table's life --------------------------------------------------------------------------------------
 
 
 @only_in_test_all  # by default test_spark_versions.py, of a session of this process
@@ -260,6 +252,3 @@ def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
         assert table.verify(deep=True) == []
     expected = spark.read.parquet(str(tmp_path)).where(where)
     assert _same(sks.scan(spark, tmp_path, where), expected) > 0
-
-
-# -- many keys -------------------------------------------------------------------------------------------------------

@@ -351,13 +351,13 @@ def test_errors_of_a_load_show_their_text(
         (reader if schema is None else reader.schema(schema)).load(str(lake)).collect()
 
 
-@pytest.mark.parametrize("how", ["gone", "overwritten"])
+@pytest.mark.parametrize("how", ["missing", "overwritten"])
 def test_rule_38_another_identity_than_planned_raises(spark: SparkSession, own_lake: Path, how: str) -> None:
     from pyspark.errors import PythonException
 
     frame = sks.scan(spark, own_lake, "k < 100")
     path = own_lake / "year=2020/region=north/part.parquet"
-    if how == "gone":
+    if how == "missing":
         path.unlink()
     else:
         shutil.copy(own_lake / "year=2021/region=north/part.parquet", path)

@@ -126,7 +126,7 @@ def test_a_crash_while_shrinking_loses_nothing(origin: Path, tmp_path: Path, mon
     monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
     calls, is_done = 0, False
     while not is_done:
-        calls += 13 if is_thorough() else 47
+        calls += 13 if is_thorough() else 67
         table = ss.open(shutil.copytree(origin, tmp_path / f"lake-{calls}"))
         before = table.history()
         try:
