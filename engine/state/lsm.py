@@ -160,7 +160,7 @@ def write_runs(
 def _write_ranges(
     storage: Storage, path_of: PathOf, new: SortedRanges, segments: tuple[int, int], form: RunFormat, at_once: int
 ) -> tuple[Run, ...]:
-    numbers, written = count(), list[Run]()
+    numbers, written, shard_bytes = count(), list[Run](), form.shard_bytes or 1 << 62
 
     def write(entries_of: Callable[[int], Iterator[EntryBatch]]) -> list[Run]:
         runs, batches = list[Run](), entries_of(at_once)
@@ -169,12 +169,10 @@ def _write_ranges(
             path, first = path_of(next(numbers)), batch.keys[0].as_py()
             options = form.options(path, files=new.files)
             with storage.create(path) as sink, SortedFileWriter(sink, schema=new.schema, **options) as writer:
-                while batch is not None:
+                while batch is not None and (not writer.num_entries or writer.size_bytes < shard_bytes):
                     writer.write(batch.keys, batch.values, copy=False)
                     last = batch.keys[-1].as_py()
                     batch = next(batches, None)
-                    if form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes:
-                        break
                 writer.close()
                 runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *bounded_ends(first, last)))
                 written.append(runs[-1])
