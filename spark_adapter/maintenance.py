@@ -133,7 +133,7 @@ class _Executors:
         storage = handle.index_storage
         columns = ", ".join(handle.instant.names_of(index)[:3])
         parts = max(1, min(PARTS_PER_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
-        work = _IndexWork(_Places.of(handle.storage, storage), handle.version, job.transaction, index)
+        places = _Places.of(handle.storage, storage)
 
         def note(built: list[BuildPart]) -> None:
             for path in (path for part in built for path in part.paths):
@@ -141,7 +141,7 @@ class _Executors:
 
         return map_parts(
             self._spark,
-            partial(_build_part, work),
+            partial(_build_part, places, handle.version, job.transaction, index),
             [files[cut] for cut in split_evenly(weights, parts)],
             step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
             progress=job.progress,
@@ -246,31 +246,16 @@ def optimize(spark: SparkSession, path: str | os.PathLike, **options: Any) -> in
         return table.optimize(**options)
 
 
-@dataclass(frozen=True)
-class _IndexWork:
-    """What executors need to build one index, except the files."""
-
-    places: _Places
-    version: int
-    transaction: str
-    index: IndexState
-
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Table, BuildContext]]:
-        location, options = self.places.location, self.places.options
-        opened = open_table(
-            location, version=self.version, index_path=self.places.index_location, storage_options=options
-        )
-        with opened as table, Leftovers() as leftovers:
-            yield table, BuildContext(self.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
-
-
-def _build_part(work: _IndexWork, files: pa.Table) -> list[BuildPart]:
+def _build_part(places: _Places, version: int, transaction: str, index: IndexState, files: pa.Table) -> list[BuildPart]:
     """Build parts of an index over some files, which are rows of the manifest."""
-    kind, parts = kind_named(work.index.kind), []
-    with work.opened() as (table, job):
+    kind, parts = kind_named(index.kind), []
+    opened = open_table(
+        places.location, version=version, index_path=places.index_location, storage_options=places.options
+    )
+    with opened as table, Leftovers() as leftovers:
+        job = BuildContext(transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
         while files.num_rows:
-            parts.append(kind.build_part(table.handle, work.index, files, job))
+            parts.append(kind.build_part(table.handle, index, files, job))
             files = files.slice(files.num_rows - len(parts[-1].not_reached))
     return parts
 

@@ -13,9 +13,12 @@ import skipstone as ss
 from example_counts import examples
 from hostile_footers import base_files, harmed, rows
 from library_versions import parquet_options
-from skipstone.engine.parquet import footer_bytes, kernels_footer
+from skipstone.base import lazy
+from skipstone.engine.parquet import footer_bytes, footers, kernels_footer
 from skipstone.engine.parquet.footer_bytes import FooterBytes, _fields_of, _Leaves, _leaves_of, parsed_footer
 from skipstone.engine.parquet.footer_bytes import _read_by_kernel as read_by_kernel
+from skipstone.engine.storage import open_storage
+from skipstone.errors import SkipstoneError
 
 AT_ONCE = 100
 
@@ -100,3 +103,35 @@ def test_a_footer_that_only_pyarrow_refuses_does_not_end_the_process(
         (tmp_path / f"{name}.parquet").write_bytes(data)
     table = ss.create(tmp_path)
     assert table.files()["path"].to_pylist() == ["a.parquet", "c.parquet"]
+
+
+@pytest.mark.parametrize("first", range(0, examples(60, 3_000), 60))
+def test_a_file_after_another_of_its_schema_is_read_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    storage, alike, files = open_storage(str(tmp_path)), 0, base_files()
+
+    def read(name: str) -> footers.Footer | str:
+        try:
+            return footers.read_footer(storage, storage.stat(name))
+        except SkipstoneError as error:
+            return str(error)
+
+    for seed in range(first, first + 60):
+        whole = files[seed % len(files)]
+        try:
+            other = harmed(whole, seed)[0] if seed % 4 else whole
+        except RecursionError:  # of the program that does the harm
+            continue
+        (tmp_path / "a.parquet").write_bytes(whole)
+        (tmp_path / "b.parquet").write_bytes(other)
+        monkeypatch.setattr(footers, "_newest", None)
+        monkeypatch.setitem(lazy._loaded, "engine.parquet.kernels_footer", None)
+        plain = read("b.parquet")
+        monkeypatch.setitem(lazy._loaded, "engine.parquet.kernels_footer", kernels_footer)
+        assert isinstance(read("a.parquet"), footers.Footer)
+        newest = footers._newest
+        assert newest is not None
+        assert read("b.parquet") == plain
+        alike += footers._newest is newest
+    assert alike > 5
