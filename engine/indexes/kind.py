@@ -153,7 +153,7 @@ class CommitContext:
             rows = (files.result.files.column(name).to_pylist() for name in ("path", "row_count", "row_groups"))
             for file_id, path, row_count, row_groups in zip(files.ids.tolist(), *rows, strict=True):
                 old = removed.get(copies.get(path, ""))
-                if old is not None and old[2] == row_count:
+                if old is not None and old[2:] == [row_count, row_groups]:
                     found[old[0]] = old[1], file_id, row_groups
         return found
 

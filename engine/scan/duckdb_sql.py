@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import duckdb
 import numpy as np
@@ -39,11 +39,9 @@ from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of
 from .file_reader import check_identities
 from .file_tasks import RowGroups, rows_kept
 from .lake_dataset import LakeDataset
+from .plan import Plan
 from .planned_rows import answered_by_index, to_merge
 from .planning import Pair, PlannedScan
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the range prunes
 _PARTS_MAX = 4  # files that are read by row numbers, each by a SELECT of its own
@@ -227,11 +225,12 @@ class _Query:
                 of_use = uses.get(number, TableUse())
                 nodes = [self._condition(use, one, is_utc) for one in of_use.conditions]
                 nodes += [self._among(use, value, keys.get(key), uses) for value, key in of_use.among]
-                nodes += [] if of_use.first is None else [_among_first(use, *of_use.first)]
                 known = tuple(node for node in nodes if node is not None)
                 used = [name for name in use.columns if self._names is None or name.casefold() in self._names]
                 columns = list(use.columns) if note else used or list(use.columns)[:1]
                 use.plan = use.table.scan(And(known) if known else None, columns=columns)
+                if of_use.first is not None and not known:
+                    use.plan = _of_first(use, use.plan, *of_use.first)
         return note
 
     def _check_collations(self) -> None:
@@ -306,12 +305,11 @@ class _Query:
         return f"({text}){use.alias}"
 
 
-def _among_first(use: _Use, key: Bound, count: int, is_max: bool) -> Node | None:
-    """The values that the first rows of an order have at least, or at most: so many rows of some files have them."""
-    name = _column_of(key, list(use.columns))
+def _of_first(use: _Use, plan: Plan, key: Bound, count: int, is_max: bool) -> Plan:
+    """The plan, without files that have none of the first rows of an order: enough rows of others come before."""
+    name, planning = _column_of(key, list(use.columns)), plan.planning
     if name is None:
-        return None
-    planning = use.table.scan(columns=[name]).planning
+        return plan
     units = planning.pruned.units
     bounds = bounds_of(planning.column_bounds(name), planning.instant.schema.field(name).type, units.count)
     is_usable = units.exact & bounds.is_closed & ~bounds.may_be_null & (is_max | ~bounds.may_be_nan)
@@ -320,10 +318,11 @@ def _among_first(use: _Use, key: Bound, count: int, is_max: bool) -> Node | None
     row_counts = np.cumsum(units.row_counts[is_usable][to_numpy(order)])
     last = int(np.searchsorted(row_counts, count))
     if last == len(order):
-        return None
+        return plan
     value = value_of(ends[order[last].as_py()].as_py(), bounds.type)
     use.conditions.append(f"{quoted(name)} is among the first {count:,} {'descending' if is_max else 'ascending'}")
-    return prepare(col(name) >= value if is_max else col(name) <= value, use.table.schema)
+    node = prepare(col(name) >= value if is_max else col(name) <= value, planning.instant.schema)
+    return Plan(PlannedScan(planning.request, node))
 
 
 def _names_used(tree: dict[str, Any]) -> set[str] | None:
