@@ -238,10 +238,12 @@ def read_footer(
 
     file = open_parquet(storage, entry, is_checked=False)
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
-        pa.ipc.read_schema(file.arrow_schema.serialize())  # pyarrow makes some that no version can keep
+        serialized = file.arrow_schema.serialize()
+        pa.ipc.read_schema(serialized)  # pyarrow makes some that no version can keep
         layout = _layout_of(file.arrow_schema, file.metadata.schema)
         known = known_by(file.parsed, file.metadata)
-        _newest = None if known is None else (known, layout)
+        has_extensions = b"ARROW:extension" in serialized.to_pybytes()  # whose types may be registered meanwhile
+        _newest = None if known is None or has_extensions else (known, layout)
         return replace(_with_statistics(file.parsed, layout, wanted), packed=packed_where_far(storage, file.metadata))
 
 

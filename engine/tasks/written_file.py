@@ -116,7 +116,7 @@ class WrittenFile:
         try:
             self._parquet_writer(group).write_table(group, row_group_size=count)
         except pa.ArrowException as error:
-            raise SchemaError(f"{self.path}: Parquet cannot hold these rows: {str(error).splitlines()[0]}") from error
+            raise SchemaError(f"{self.path}: Parquet cannot store these rows: {str(error).splitlines()[0]}") from error
         except SkipstoneError:
             raise
         except OSError as error:

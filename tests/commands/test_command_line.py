@@ -343,7 +343,7 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "",
         "files            3 files with bounds",
         "values           100 to 339",
-        "a value is in  mean 1.0, median 1, 99th percentile 1, at most 1 file",
+        "a value is in    mean 1.0, median 1, 99th percentile 1, at most 1 file",
         "a look-up reads  33.3% of the files, by their bounds",
     ]
     _, out, _ = say("layout", lake, "k", "--lines", "1")

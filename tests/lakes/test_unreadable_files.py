@@ -70,7 +70,7 @@ def test_bad_files_among_many_do_not_stop_a_sync(lake: Path) -> None:
     assert {(f.kind, f.path) for f in table.verify()} == {("quarantined", path) for path in bad}
     remarks = table.scan().explain()
     assert "day=1/half.parquet: not a whole Parquet file" in remarks
-    assert "3 files more" in remarks
+    assert "and 3 more files" in remarks
     assert pickle.loads(pickle.dumps(made)).quarantined == made.quarantined
 
 

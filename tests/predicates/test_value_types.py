@@ -17,6 +17,7 @@ import pytest
 import skipstone as ss
 from library_versions import array_of, cases, has
 from skipstone import col
+from skipstone.engine.parquet import footer_bytes, kernels_footer
 
 IDS = [uuid.UUID(int=n) for n in (3, 1, 2**127)]
 
@@ -193,7 +194,7 @@ def test_rule_43_what_is_not_compared_by_name_is_refused(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", NOT_IN_PARQUET)
 def test_what_parquet_does_not_hold_is_no_column(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ss.SchemaError, match="Parquet cannot hold"):
+    with pytest.raises(ss.SchemaError, match="Parquet cannot store"):
         ss.create(tmp_path, schema=pa.schema([("x", NOT_IN_PARQUET[name]), ("n", pa.int64())]))
 
 
@@ -212,8 +213,19 @@ def test_a_registered_type_that_has_no_hash_is_refused_by_name(tmp_path: Path, m
         pa.unregister_extension_type("example.unhashable")
 
 
-def test_a_type_that_nobody_registered_is_what_it_is_stored_as(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": REFUSED["registered by others"], "n": range(3)}), tmp_path / "a.parquet")
-    table = ss.create(tmp_path)
+def test_a_type_that_nobody_registered_is_what_it_is_stored_as(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after files of the same schema were read while the type was registered."""
+    monkeypatch.setattr(footer_bytes, "kernels_for", lambda *_: kernels_footer)
+    rows = pa.table({"x": REFUSED["registered by others"], "n": range(3)})
+    for folder in ("before", "after"):
+        (tmp_path / folder).mkdir()
+        for number in range(2):
+            pq.write_table(rows, tmp_path / folder / f"{number}.parquet")
+    pa.register_extension_type(Thirds())
+    try:
+        ss.create(tmp_path / "before")
+    finally:
+        pa.unregister_extension_type("example.thirds")
+    table = ss.create(tmp_path / "after")
     assert table.schema.field("x").type == pa.int64()
-    assert _rows(table, "x = 5") == [0]
+    assert _rows(table, "x = 5") == [0] * 2
