@@ -63,7 +63,7 @@ def no_fork() -> Iterator[None]:
 
 
 def _finish_first_uses() -> bool:
-    """Have pyarrow done with what it does under a lock when it is first used; at once from the second call on. Return
+    """Have pyarrow done with what it does under a lock when it is first used; later calls do nothing. Return
     whether it was loaded."""
     arrow, compute = sys.modules.get("pyarrow.lib"), sys.modules.get("pyarrow._compute")
     with contextlib.suppress(Exception):  # half loaded, or of a version without these names

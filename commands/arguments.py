@@ -2,7 +2,7 @@
 
 A verb is a function that returns its status, or None for OK. Its parameters are annotated with `Argument` (a word at
 its place) or `Option` (a word after its name), from which `add_parameters` makes an `argparse` parser. A parameter that
-is an `OpenTable` stands for PATH and the options that open the table, and gets the open table.
+is an `OpenTable` adds PATH and the options that open the table, and gets the open table.
 """
 
 from __future__ import annotations

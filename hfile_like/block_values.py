@@ -89,7 +89,7 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
             raise SchemaError(f"value column {name!r} is of type {field.type}, which a sorted-block file can't contain")
     if len(fields) > COLUMNS_MAX:
         raise SchemaError(f"{len(fields):,} value columns: at most {COLUMNS_MAX:,}")
-    if False not in [field.nullable for field in fields]:
+    if all(field.nullable for field in fields):
         return schema
     return pa.schema([field.with_nullable(True) for field in fields], metadata=schema.metadata)
 

@@ -7,7 +7,7 @@ A lake may have millions of files, in one folder or in as many, so the listing i
 folders are listed at a time.
 
 A file that a transaction of this table wrote has the table's id in its name: if it is not live, it is not taken for
-somebody else's. A file that was removed or replaced in the table, and is on storage unchanged, stays removed.
+another program's. A file that was removed or replaced in the table, and is on storage unchanged, stays removed.
 
 A file that is created, renamed or removed changes its folder's modification time. So a folder with the time that it had
 when it was listed contains the same files. A file that is overwritten in place does not change it.
@@ -261,7 +261,7 @@ def _inside(live: pa.Table, is_missing: np.ndarray) -> np.ndarray:
 
 
 def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: pa.Table | None = None) -> pa.Table:
-    """The listing, and live files of names that it passes over, which somebody added by name: each is looked up.
+    """The listing, and live files of names that it passes over, which were added by name: each is looked up.
     `live`: as for `difference`."""
     live, unlisted = snapshot.files() if live is None else live, []
     missing = _inside(live, ~to_numpy(pc.is_in(_path_bytes(live), value_set=combine(listed.column("path")))))

@@ -14,7 +14,7 @@ from ...base.compiling import jit_cached, jit_helper
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12
 _FIELDS = 20  # more than any field id of the format
 _DEPTH_MAX = 16
-_COUNT_MAX = 1 << 48
+_COUNT_MAX, _CHUNK_BYTES_MIN = 1 << 48, 11  # a chunk is a struct, in it another, in that four numbers
 
 
 @jit_helper
@@ -200,7 +200,7 @@ def read_footer(data, leaves, size_bytes):
     if _find_fields(data, 0, fields, stack) < 0 or fields[4, 0] != _LIST or fields[8, 0] != 0:  # encrypted
         return refused
     groups, of, at = _items(data, fields[4, 1])
-    if (groups and of != _STRUCT) or (groups * len(leaves) > len(data)):  # a chunk takes a byte at least
+    if (groups and of != _STRUCT) or (groups * len(leaves) * _CHUNK_BYTES_MIN > len(data)):
         return refused
     for place, number in enumerate((2, 5, 6)):
         places[place, 0], places[place, 1] = fields[number, 1], fields[number, 2]

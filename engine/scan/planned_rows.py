@@ -189,7 +189,7 @@ def _counts(plan: PlannedScan, pairs: list[Pair]) -> Iterator[int]:
 
 # -- which reader ------------------------------------------------------------------------------------------------------
 
-# pyarrow reads fewer values as quickly as DuckDB prepares a query, or is imported. Sorting and grouping take it longer.
+# pyarrow reads fewer values as quickly as DuckDB prepares a query (first) or is imported (second); it sorts slower.
 _VALUES_MIN, _AGGREGATED_VALUES_MIN = (300_000, 10_000_000), (50_000, 2_000_000)
 _ROWS_PER_NAMED_ROW = 50_000  # that pyarrow decodes: half a row group
 

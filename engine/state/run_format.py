@@ -67,7 +67,7 @@ class MergePolicy:
         return first
 
     def keeps_oldest(self, sizes_bytes: Sequence[int]) -> bool:
-        """Whether, of runs to be merged, oldest first, the oldest is too large beside the others to be rewritten."""
+        """Whether, of runs to be merged, oldest first, the oldest is too large to be rewritten for the others."""
         return sizes_bytes[0] > max(self.small_bytes, OLDEST_SHARE * sum(sizes_bytes[1:]))
 
     def is_obsolete(self, size_bytes: int, count: int, removed: int) -> bool:

@@ -13,7 +13,7 @@ from .interface import Storage
 
 WAITING_MAX = 12
 STAT_THREADS = 16  # requests without a body, which only wait
-FOOTER_THREADS = 1  # of local files: threads that parse footers take turns at Python's lock
+FOOTER_THREADS = 0  # of local files: threads that parse footers take turns at Python's lock
 BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded and hashed
 _FAR_THREADS = 64  # where a request waits for tens of milliseconds, and takes the processor for one
 A = TypeVar("A")
@@ -40,7 +40,8 @@ class Threads(ThreadPoolExecutor):
 def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
     """`prefetched` of work that reads from a storage: by threads if a request waits longer than a thread takes to
     begin."""
-    return prefetched(work, items, min(len(items), WAITING_MAX) if storage.is_remote and items else 1, name)
+    is_worth_it = storage.is_remote and len(items) > 1
+    return prefetched(work, items, min(len(items), WAITING_MAX) if is_worth_it else 0, name)
 
 
 def threads_for(storage: Storage, threads: int) -> int:
@@ -49,9 +50,9 @@ def threads_for(storage: Storage, threads: int) -> int:
 
 
 def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Generator[R]:
-    """The results of `work(item)`, in the order of items, by threads called `name`; by the caller's if `threads` is 1.
+    """The results of `work(item)`, in the order of items, by threads called `name`; by the caller's if `threads` is 0.
     Raises what `work` raised. Work that is no longer needed is given up, and the threads end with the iterator."""
-    if threads == 1:
+    if not threads:
         yield from map(work, items)
         return
     pool = Threads(threads, thread_name_prefix=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from skipstone.bloom import fpp_of, solve_blocks
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun
+from skipstone.engine.indexes.column_reader import OpenColumns
 from skipstone.hfile_like import RowTable
 
 ROWS = 20_000
@@ -192,6 +194,16 @@ def test_one_task_of_a_thousand_times_the_keys_does_not_inflate_the_others(tmp_p
     assert size_bytes <= 36 * solve_blocks(100_000, 0.01) + 80 * 1024
     for seed, count in enumerate(counts):
         assert table.scan(col("k") == int(_keys(seed, count)[7])).files().num_rows in (1, 2, 3)
+
+
+def test_a_thread_reads_the_next_row_group_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"k": _keys(0, 3_000)}), tmp_path / "a.parquet", row_group_size=1_000)
+    table, read, names = ss.create(tmp_path), OpenColumns.read, list[str]()
+    monkeypatch.setattr(
+        OpenColumns, "read", lambda file, group: (names.append(threading.current_thread().name), read(file, group))[1]
+    )
+    table.create_index("k", kind="bloom")
+    assert [name.rpartition("_")[0] for name in names] == ["skipstone-read"] * 3
 
 
 def test_a_build_shows_its_progress(tmp_path: Path) -> None:

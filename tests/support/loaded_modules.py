@@ -1,5 +1,5 @@
-"""Every module of the package, loaded before processes are forked: each then begins at once, and not with a second of
-imports. What a process loads by itself is tested in tests/house."""
+"""Every module of the package, loaded before processes are forked: each then begins without a second
+of imports. What a process loads by itself is tested in tests/house."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIBRARIES = ("duckdb", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")
 
 
 def load_all(*others: str) -> None:
-    """Load the package, what it stands on and `others`, without starting a thread; a library that is not installed is
+    """Load the package, what it imports and `others`, without starting a thread; a library that is not installed is
     left out, and what needs it."""
     import skipstone
 
