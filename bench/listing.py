@@ -7,8 +7,7 @@ cache for all.
     us            nothing decoded is kept from the call before (`forget`), unless a row says that the handle is warm
     os.scandir    a real tree of empty files, 8 threads, `stat` of each file
     deltalake     a log with a checkpoint; `DeltaTable(...)`, `partitions()`, `file_uris(...)`
-    pyarrow       a zstd Parquet file of the list, in its order, sorted by partition
-    DuckDB        the same file, on an open connection (without its cache of files)
+    DuckDB        a zstd Parquet file of the list, sorted by partition; an open connection without its cache of files
     memcpy        the characters of the answer, copied
 """
 
@@ -76,7 +75,6 @@ def run(
 def _opening(bench: Bench, lake: Lake, name: str) -> None:
     bench.case(name, "skipstone", lake.ours_open, setup=lake.forgotten, kind="us")
     bench.case(name, "deltalake", lambda: lake.delta_handle().version() >= 0)
-    bench.case(name, "pyarrow", lake.parquet_open, note="reads the footer")
     bench.case(name, "DuckDB, new connection", lake.duck_open, note="reads the footer")
 
 
@@ -86,7 +84,6 @@ def _partitions(
     bench.case(name, "skipstone", lake.ours_partitions, setup=handle, kind="us")
     bench.case(name, "deltalake", lake.delta_partitions, setup=delta)
     bench.case(name, "os.scandir", lake.scan_partitions)
-    bench.case(name, "pyarrow", lake.parquet_partitions)
     bench.case(name, "DuckDB", partial(lake.duck, "SELECT DISTINCT partition FROM {}"))
     bench.case(name, "memcpy", lambda: _copied(lake.files.partitions), kind="floor")
 
@@ -105,7 +102,6 @@ def _of_a_partition(
     bench.case(name, "skipstone", lake.ours_files, setup=asked(handle), kind="us")
     bench.case(name, "deltalake", lake.delta_files, setup=asked(delta))
     bench.case(name, "os.scandir", lambda one: pa.array(lake.scan_folder(one), pa.string()), setup=next_of(folders))
-    bench.case(name, "pyarrow", lake.parquet_files, setup=next_of(folders))
     by_duckdb = partial(lake.duck, "SELECT path FROM {} WHERE partition = '{}'")
     bench.case(name, "DuckDB", by_duckdb, setup=next_of(folders))
     bench.case(name, "memcpy", lambda one: _copied(lake.files.of(one)), setup=next_of(drawn), kind="floor")
@@ -115,7 +111,6 @@ def _all_files(bench: Bench, lake: Lake, name: str) -> None:
     bench.case(name, "skipstone", lake.ours_all_files, setup=lake.forgotten, kind="us")
     bench.case(name, "os.scandir", lake.scan_all)
     bench.case(name, "deltalake", lambda: lake.relative(lake.delta_handle().file_uris()))
-    bench.case(name, "pyarrow", lambda: pq.read_table(lake.manifest, columns=["path"]).column(0))
     bench.case(name, "DuckDB", partial(lake.duck, "SELECT path FROM {}"))
     bench.case(name, "memcpy", lambda: _copied(lake.files.paths), kind="floor")
 
@@ -251,16 +246,6 @@ class Lake:
     def relative(self, uris: Sequence[str]) -> pa.Array:
         prefix = len(f"{self.delta_folder}/")
         return pa.array([uri[prefix:] for uri in uris], pa.string())
-
-    def parquet_open(self) -> bool:
-        with pq.ParquetFile(self.manifest) as file:
-            return file.metadata.num_rows > 0
-
-    def parquet_partitions(self) -> pa.Array:
-        return pq.read_table(self.manifest, columns=["partition"]).column(0).unique()
-
-    def parquet_files(self, folder: str) -> pa.ChunkedArray:
-        return pq.read_table(self.manifest, columns=["path"], filters=[("partition", "==", folder)]).column(0)
 
     def duck_open(self) -> bool:
         with duckdb.connect() as connection:

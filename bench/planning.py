@@ -8,7 +8,6 @@ its own.
                before (`forget`), unless a row says that the handle is warm; pages of files are in the system's cache
                for everybody. Compiled code is loaded, as it is in a process once it has planned for 0.3 s without
     deltalake  `DeltaTable(...)` from a checkpoint, then `file_uris(file_pruning_predicate=...)`
-    polars     `scan_delta(...).filter(...).collect()` until it asks for the first surviving file, which is not there
     DuckDB     SELECT path over a zstd Parquet file of the statistics in table order, on a connection that is open
                (without its cache of files)
     numpy      arrays in memory: compare, take the paths from an Arrow array
@@ -17,7 +16,6 @@ its own.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +23,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import skipstone as ss
 from deltalake import DeltaTable
 from skipstone import col
 
-from bench import serve
 from bench.support import planning_data
 from bench.support.data import CACHE
 from bench.support.harness import RESULTS, Answer, Bench, next_of
@@ -41,7 +37,6 @@ from bench.support.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, SEEN_FR
 FILES, ROUNDS = 1_000_000, 9
 IN_VALUES = 1_000
 _KEYS = 50
-_LOOKUPS = 500
 DUCKDB, NUMPY = "DuckDB", "numpy, in memory"
 Ask = Callable[[Any], Any]
 
@@ -56,7 +51,7 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
         "planning",
         f"Planning over the statistics of {files:,} files",
         rerun="make bench NAME=planning",
-        libraries=["deltalake", "polars", "duckdb"],
+        libraries=["deltalake", "duckdb"],
         results=results,
     )
     lake = Lake(Statistics(files), cache)
@@ -65,7 +60,7 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
     _in(bench, lake)
     _tenfold(bench, files, cache)
     bench.run(rounds, apart=True)
-    return bench.report(_wrong_files(files, cache))
+    return bench.report()
 
 
 class Lake:
@@ -126,18 +121,6 @@ class Lake:
 
         return ask
 
-    def polars(self, where: Callable[[Any], polars.Expr]) -> Ask:
-        """No file of data exists, so the plan ends at the first one that it asks for: the error names it."""
-
-        def ask(value: Any) -> pa.Array:
-            try:
-                polars.scan_delta(str(self._delta_folder)).filter(where(value)).collect()
-            except FileNotFoundError as error:
-                return pa.array(re.findall(r"part-[^/\s]*?\.parquet", str(error))[:1], pa.string())
-            raise AssertionError("polars asked for no file")
-
-        return ask
-
     def numpy(self, keep: Callable[[Any], np.ndarray]) -> Ask:
         return lambda value: self.statistics.paths.take(pa.array(np.flatnonzero(keep(value))))
 
@@ -169,8 +152,6 @@ def _points(bench: Bench, lake: Lake) -> None:
     meets, floor = lake.duck(_meets("clustered")), lake.numpy(lake.point("clustered"))
     lake.ours(bench, row, _is_clustered, values)
     bench.case(row, "deltalake", lake.delta(lambda v: f"clustered = {v}"), setup=next_of(values))
-    by_polars = lake.polars(lambda v: polars.col("clustered") == v)
-    bench.case(row, "polars scan_delta", by_polars, setup=next_of(values), note="until it asks for the first file")
     bench.case(row, DUCKDB, meets, setup=next_of(values))
     bench.case(row, NUMPY, floor, setup=next_of(values), kind="floor")
     row, values = "clustered point, warm handle", _clustered_values(lake.statistics, seed=11)
@@ -225,33 +206,24 @@ def _and(bench: Bench, lake: Lake) -> None:
 
 
 def _in(bench: Bench, lake: Lake) -> None:
-    random, statistics = np.random.default_rng(6), lake.statistics
+    random, statistics, row = np.random.default_rng(6), lake.statistics, "IN 1,000, clustered"
     last = int(statistics.upper["clustered"][-1])
-    apart = [random.integers(0, last, IN_VALUES).tolist() for _ in range(_KEYS)]
-    spread = [random.integers(RANDOM_WIDTH_MAX, RANDOM_DOMAIN, IN_VALUES).tolist() for _ in range(_KEYS)]
-    row = "IN 1,000, clustered"
-    lake.ours(bench, row, lambda values: col("clustered").is_in(values), apart)
-    listed = lake.delta(lambda values: f"clustered IN ({', '.join(map(str, values))})")
-    bench.case(row, "deltalake", listed, setup=next_of(apart))
-    _in_peers(bench, lake, row, "clustered", apart)
-    row = "IN 1,000, nearly all survive"
-    lake.ours(bench, row, lambda values: col("random").is_in(values), spread)
-    _in_peers(bench, lake, row, "random", spread)
-
-
-def _in_peers(bench: Bench, lake: Lake, row: str, column: str, lists: list[list[int]]) -> None:
-    lower, upper = lake.statistics.lower[column], lake.statistics.upper[column]
+    lists = [random.integers(0, last, IN_VALUES).tolist() for _ in range(_KEYS)]
+    lower, upper = statistics.lower["clustered"], statistics.upper["clustered"]
 
     def nearest(values: list[int]) -> str:
         """The least value at or above the minimum decides: the fastest form found, 7x faster than EXISTS."""
         listed = ", ".join(f"({value})" for value in values)
-        around = f"{column}_max >= {min(values)} AND {column}_min <= {max(values)}"
-        return f"ASOF JOIN (VALUES {listed}) t(v) ON {column}_min <= t.v WHERE t.v <= {column}_max AND {around}"
+        around = f"clustered_max >= {min(values)} AND clustered_min <= {max(values)}"
+        return f"ASOF JOIN (VALUES {listed}) t(v) ON clustered_min <= t.v WHERE t.v <= clustered_max AND {around}"
 
     def keep(values: list[int]) -> np.ndarray:
         listed = np.append(np.sort(np.array(values)), np.iinfo(np.int64).max)
         return listed[np.searchsorted(listed, lower)] <= upper
 
+    lake.ours(bench, row, lambda values: col("clustered").is_in(values), lists)
+    listed = lake.delta(lambda values: f"clustered IN ({', '.join(map(str, values))})")
+    bench.case(row, "deltalake", listed, setup=next_of(lists))
     bench.case(row, DUCKDB, lake.duck(nearest), setup=next_of(lists), note="ASOF join with the list")
     bench.case(row, NUMPY, lake.numpy(keep), setup=next_of(lists), kind="floor")
 
@@ -262,21 +234,6 @@ def _tenfold(bench: Bench, files: int, cache: Path) -> None:
     tenfold.ours(bench, row, _is_clustered, values)
     bench.case(row, DUCKDB, tenfold.duck(_meets("clustered")), setup=next_of(values))
     bench.case(row, NUMPY, tenfold.numpy(tenfold.point("clustered")), setup=next_of(values), kind="floor")
-
-
-def _wrong_files(files: int, cache: Path) -> list[str]:
-    """How many files a filter keeps for a value that is in none of them."""
-    lines = [
-        "## Files kept wrongly by a Bloom filter (fpp 0.001)",
-        "",
-        "| files of one row group | files kept by a look-up of nothing | at most: files x fpp |",
-        "| ---: | ---: | ---: |",
-    ]
-    for count in (400, min(100_000, files // 10)):
-        with ss.open(serve.lake_of(count, cache) / "lake", on_stale="ignore") as table:
-            kept = sum(table.scan(col("key") == f"nowhere {i}").files().num_rows for i in range(_LOOKUPS))
-        lines.append(f"| {count:,} | {kept / _LOOKUPS:.3g} | {count * 0.001:.3g} |")
-    return [*lines, ""]
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""The sorted-block file against LMDB and Parquet: opening and one key, many keys, a prefix, appending; half a minute.
+"""The sorted-block file against LMDB and Parquet: opening and one key, many keys, a prefix; half a minute.
 
 Entries: names of 283,675 files (support/listing_data.py), of 105 bytes or so, and a size.
 
-    ours     default settings; merges by `merge_runs`
-    LMDB     one mapped file without locks; appends in one transaction
-    Parquet  zstd, keys as delta byte arrays, row groups of 16,384 rows; appends by writing a file again
+    ours     default settings
+    LMDB     one mapped file without locks
+    Parquet  zstd, keys as delta byte arrays, row groups of 16,384 rows
 """
 
 from __future__ import annotations
 
 import bisect
 import os
-import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Sequence
@@ -25,13 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 
 from bench.support.harness import RESULTS, Bench
 from bench.support.listing_data import KEY, Files, M, Shape
 
 ROUNDS, MANY = 7, 1_000
-_APPENDED_SHARE = 100
 _ROW_GROUP_ROWS = 16_384
 _MAP_BYTES = 1 << 36
 
@@ -44,12 +42,6 @@ class Ours:
     def write(path: Path, keys: pa.ChunkedArray, values: pa.Table) -> None:
         with SortedFileWriter(path, schema=values.schema) as writer:
             writer.write(keys, values)
-
-    @staticmethod
-    def append(path: Path, keys: pa.ChunkedArray, values: pa.Table, output: Path) -> None:
-        added = output.with_suffix(".added")
-        Ours.write(added, keys, values)
-        merge_runs([path, added], output)
 
     def get(self, key: bytes) -> dict[str, Any]:
         return self._reader.get(key) or {}
@@ -78,11 +70,6 @@ class LMDB:
             env.sync(True)
             used_bytes = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
         os.truncate(path, used_bytes)  # a map that was written is as long as it may grow
-
-    @staticmethod
-    def append(path: Path, keys: pa.ChunkedArray, values: pa.Table, output: Path) -> None:
-        shutil.copyfile(path, output)
-        LMDB.write(output, keys, values)
 
     @staticmethod
     def _table(keys: Sequence[bytes], sizes: Sequence[bytes]) -> pa.Table:
@@ -123,11 +110,6 @@ class Parquet:
             column_encoding={"key": "DELTA_BYTE_ARRAY"},
             row_group_size=_ROW_GROUP_ROWS,
         )
-
-    @staticmethod
-    def append(path: Path, keys: pa.ChunkedArray, values: pa.Table, output: Path) -> None:
-        whole = pa.concat_tables([pq.read_table(path), values.add_column(0, "key", keys)])
-        Parquet.write(output, whole.column("key"), whole.drop_columns(["key"]))
 
     def _read(self, keys: list[bytes]) -> pa.Table:
         groups = sorted({max(0, bisect.bisect_right(self._firsts, key) - 1) for key in keys})
@@ -186,8 +168,6 @@ def run(shape: Shape, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
 def _add_cases(bench: Bench, shape: Shape, keys: pa.ChunkedArray, values: pa.Table, paths: dict[str, Path]) -> None:
     wanted = keys.take(np.random.default_rng(5).permutation(len(keys))[:MANY]).to_pylist()
     prefix = wanted[0][: len(KEY) + len("=2015-01-01/")]
-    count = max(1, len(keys) // _APPENDED_SHARE)
-    added = pa.chunked_array([pc.binary_join_element_wise(pa.scalar(b"~"), keys[:count].combine_chunks(), b"")])
     tasks: dict[str, Callable[[Any], Any]] = {
         "open, and get a key": lambda opened: opened.get(wanted[0]),
         f"open, and get {len(wanted):,} keys": lambda opened: opened.get_many(wanted),
@@ -197,12 +177,6 @@ def _add_cases(bench: Bench, shape: Shape, keys: pa.ChunkedArray, values: pa.Tab
         for store, kind in STORES.items():
             fn = partial(_asked, kind, paths[store], ask)
             bench.case(f"{shape.name}: {task}", store, fn, kind="us" if kind is Ours else "peer")
-    for store, kind in STORES.items():
-        output = paths[store].with_name(f"{store}-appended")
-        append = partial(kind.append, paths[store], added, values[:count], output)
-        fn = partial(_appended, append, kind, output, added[0].as_py())
-        row = f"{shape.name}: append {count:,} entries"
-        bench.case(row, store, fn, kind="us" if kind is Ours else "peer")
 
 
 def _asked(kind: Any, path: Path, ask: Callable[[Any], Any]) -> Any:
@@ -211,12 +185,6 @@ def _asked(kind: Any, path: Path, ask: Callable[[Any], Any]) -> Any:
         return ask(opened)
     finally:
         opened.close()
-
-
-def _appended(append: Callable[[], None], kind: Any, output: Path, key: bytes) -> Any:
-    output.unlink(missing_ok=True)
-    append()
-    return _asked(kind, output, lambda opened: opened.get(key))
 
 
 if __name__ == "__main__":
