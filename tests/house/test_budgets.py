@@ -29,7 +29,7 @@ BUDGETS = {  # room: (lines, files)
     "commands": (2_385, 14),
     "engine/indexes": (8_120, 44),
     "engine/rows_by_key": (1_290, 7),
-    "bench": (4_150, 26),
+    "bench": (4_155, 26),
 }
 
 
