@@ -9,12 +9,13 @@ one after another: memory and spare disk stay at one file's worth at any scale.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,35 @@ def random_uuids(count: int, random: np.random.Generator) -> pa.Array:
     text[:, [place for place in range(_UUID_CHARACTERS) if place not in _DASHES]] = hexadecimal
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(_UUID_CHARACTERS)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def write_delta_log(
+    table: Path, types: dict[str, str], versions: Iterable[list[str]], *, partition_columns: Sequence[str] = ()
+) -> None:
+    """Write a Delta log, with a checkpoint of the last version, as deltalake itself writes one.
+
+    types       of each column, by Delta's names
+    versions    of each version, the lines of the files that it adds
+    """
+    from deltalake import DeltaTable
+
+    fields = [{"name": name, "type": type_, "nullable": True, "metadata": {}} for name, type_ in types.items()]
+    features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
+    metadata = {
+        "id": "00000000-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": list(partition_columns),
+        "configuration": {},
+        "createdTime": 0,
+    }
+    head = [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}, {"metaData": metadata}]
+    log = table / "_delta_log"
+    log.mkdir(parents=True)
+    for version, adds in enumerate(versions):
+        lines = [*(map(json.dumps, head) if version == 0 else ()), *adds]
+        (log / f"{version:020d}.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    DeltaTable(table).create_checkpoint()
 
 
 def _generate(sf: float, parts: int, part: int, folder: Path) -> pa.Table:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import skipstone as ss
 
 from bench.support.cached_folder import CachedFolder, cached_folder, code_fingerprint
-from bench.support.data import CACHE, random_uuids
+from bench.support.data import CACHE, random_uuids, write_delta_log
 
 KEY = "ingestion_datestr"
 SCHEMA = pa.schema([("id", pa.int64()), (KEY, pa.string())])
@@ -139,31 +139,10 @@ def delta(files: Files, cache: Path = CACHE) -> CachedFolder:
     """A Delta log whose version has a checkpoint, as deltalake itself writes one."""
 
     def make(folder: Path) -> None:
-        from deltalake import DeltaTable
-
-        log = folder / "table" / "_delta_log"
-        log.mkdir(parents=True)
-        lines = [*map(json.dumps, _delta_head()), *_delta_adds(files).to_pylist()]
-        (log / f"{0:020d}.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        DeltaTable(folder / "table").create_checkpoint()
+        types = {"id": "long", KEY: "string"}
+        write_delta_log(folder / "table", types, [_delta_adds(files).to_pylist()], partition_columns=[KEY])
 
     return _cached(files.shape, "delta", make, cache)
-
-
-def _delta_head() -> list[dict]:
-    fields = [
-        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
-        {"name": KEY, "type": "string", "nullable": True, "metadata": {}},
-    ]
-    metadata = {
-        "id": "00000000-0000-4000-8000-000000000000",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [KEY],
-        "configuration": {},
-        "createdTime": 0,
-    }
-    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
 
 
 def _delta_adds(files: Files) -> pa.Array:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import skipstone as ss
 
 from bench.support.cached_folder import CachedFolder, cached_folder, code_fingerprint
-from bench.support.data import CACHE
+from bench.support.data import CACHE, write_delta_log
 
 COLUMNS = {"clustered": pa.int64(), "random": pa.int64(), "name": pa.string(), "seen": pa.timestamp("us")}
 ROWS_A_FILE = 100_000
@@ -143,16 +143,11 @@ def delta(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
     """A Delta log whose last version has a checkpoint, as deltalake itself writes one."""
 
     def make(folder: Path) -> None:
-        from deltalake import DeltaTable
-
-        log = folder / "table" / "_delta_log"
-        log.mkdir(parents=True)
-        for version, start in enumerate(range(0, statistics.files, DELTA_COMMIT_FILES)):
-            actions = _delta_adds(statistics, start, min(start + DELTA_COMMIT_FILES, statistics.files))
-            if version == 0:
-                actions = _delta_head(statistics.columns) + actions
-            (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
-        DeltaTable(folder / "table").create_checkpoint()
+        starts = range(0, statistics.files, DELTA_COMMIT_FILES)
+        versions = (
+            _delta_adds(statistics, start, min(start + DELTA_COMMIT_FILES, statistics.files)) for start in starts
+        )
+        write_delta_log(folder / "table", {name: _DELTA_TYPES[name] for name in statistics.columns}, versions)
 
     return _cached(statistics, "delta", make, cache)
 
@@ -160,21 +155,7 @@ def delta(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
 _DELTA_TYPES = {"clustered": "long", "random": "long", "name": "string", "seen": "timestamp_ntz"}
 
 
-def _delta_head(columns: Sequence[str]) -> list[dict]:
-    fields = [{"name": c, "type": _DELTA_TYPES[c], "nullable": True, "metadata": {}} for c in columns]
-    features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
-    metadata = {
-        "id": "00000000-0000-4000-8000-000000000000",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [],
-        "configuration": {},
-        "createdTime": 0,
-    }
-    return [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}, {"metaData": metadata}]
-
-
-def _delta_adds(statistics: Statistics, start: int, stop: int) -> list[dict]:
+def _delta_adds(statistics: Statistics, start: int, stop: int) -> list[str]:
     columns = statistics.columns
     lower = zip(*(_json_values(statistics.lower[c][start:stop]) for c in columns), strict=True)
     upper = zip(*(_json_values(statistics.upper[c][start:stop]) for c in columns), strict=True)
@@ -190,7 +171,7 @@ def _delta_adds(statistics: Statistics, start: int, stop: int) -> list[dict]:
             "nullCount": dict(zip(columns, null, strict=True)),
         }
         add = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
-        adds.append({"add": {**add, "stats": json.dumps(stats)}})
+        adds.append(json.dumps({"add": {**add, "stats": json.dumps(stats)}}))
     return adds
 
 
