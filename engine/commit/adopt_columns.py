@@ -1,8 +1,8 @@
-"""Columns that files hold and the table does not read: which become the table's, and which files are bound again.
+"""Adopt columns: find those that files contain and the table does not read, and bind the files to them again.
 
-A file is bound to columns once, by the names that the table had then; what it holds besides stays unread. A name that
-no column of this table ever had may become a column; one that stood for another column, under a rename or before a
-drop, never does. Older files are then bound again, under fresh ids, so that no index covers them as they were.
+A file is bound to columns once, by the names that the table has at that time; its other columns stay unread. A name
+that no column of this table ever had can become a column. A name that another column had, before a rename or a drop,
+cannot. Older files are then bound again, under new ids, so that no index covers their earlier state.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _OF_SLICES = ["file_group", "commit", "deletes"]
 
 
 def names_ever(instant: Instant) -> set[str]:
-    """Every name that a column of this table has, had, or was read by in a file."""
+    """Return every name that a column of this table has or had, or under which a file stores one."""
     return {*instant.fields, *instant.retired, *(name for schema in instant.file_schemas for name in schema.fields)}
 
 
 def unread_columns(instant: Instant, schema: FileSchema) -> list[str]:
-    """The columns that files of a schema hold, and that are not read. Columns of type null hold nothing."""
+    """Return the columns that files of a schema contain and that are not read, except columns of type null."""
     if schema.is_declared or is_log(instant.source):
         return []
     return [
@@ -53,8 +53,8 @@ def unread_columns(instant: Instant, schema: FileSchema) -> list[str]:
 
 
 def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[FileSchema, int]]:
-    """The file schemas of live files that hold unread columns, with the number of their files. `leave`: ids of files
-    that do not count."""
+    """Return the file schemas of live files that contain unread columns, each with the number of its files. `leave`:
+    ids of files that do not count."""
     instant = snapshot.instant
     if not any(unread_columns(instant, schema) for schema in instant.file_schemas):
         return []
@@ -69,16 +69,16 @@ def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[Fi
 
 
 def bound_names(after: Instant, schema: FileSchema) -> dict[str, str]:
-    """What the columns of files are called in the table, by their names in the files: those that they are bound to, and
-    those that binding them again would add."""
+    """Return the table's names of the columns of some files, by their names in the files: the columns that the files
+    are bound to, and those that another binding would add."""
     names = {number: name for name, number in after.fields.items()}
     bound = {physical: names[number] for physical, number in schema.fields.items() if number in names}
     return {**bound, **{name: name for name in sure_columns(after, schema)}}
 
 
 def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
-    """The columns of the table that files of a schema hold unread, each under the one name that it ever had, in a type
-    whose values the table's type holds."""
+    """Return the table's columns that files of a schema contain unread. Each has had only this one name, and its type
+    contains all values of the file's type."""
     sure = []
     for name in unread_columns(after, schema):
         if name in after.fields and name not in after.retired:
@@ -92,8 +92,8 @@ def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
 def bind_again(
     handle: Handle, snapshot: Snapshot, after: Instant, writing: RunWriter | WriteBatch, leave: Iterable[int] = ()
 ) -> tuple[list[TaskResult], dict[int, str]]:
-    """Read the footers of live files again that contain columns of `after` unread: (the files to add, id -> path of
-    the same files to remove). `leave`: ids of files to pass over."""
+    """Read the footers of live files that contain unread columns of `after`. Return (the files to add, id -> path of
+    the same files to remove). `leave`: ids of files to skip."""
     numbers = [number for number, schema in enumerate(after.file_schemas) if sure_columns(after, schema)]
     rows, listed = _unchanged(handle.storage, snapshot, numbers, leave) if numbers else ({}, None)
     if listed is None or not rows:
@@ -105,7 +105,7 @@ def bind_again(
     for result in results:
         _bind_as_before(result, rows, after)
     results = without(results, misfits(after, results, snapshot.ids_by_text()), handle.index_storage)
-    # A file that could not be read, or does not fit after all, stays as it is.
+    # A file that could not be read, or does not fit after all, stays unchanged.
     read = [path for result in results for path in result.files.column("path").to_pylist()]
     return results, {rows[path]["file_id"]: path for path in read}
 
@@ -113,8 +113,8 @@ def bind_again(
 def _unchanged(
     storage: Storage, snapshot: Snapshot, schema_ids: Sequence[int], leave: Iterable[int]
 ) -> tuple[dict[str, dict], pa.Table]:
-    """The live files of some file schemas that are on storage unchanged: (path -> row of the manifest, with the text of
-    its partition; the same files as a listing has them). Files of slices are left out: their owner bound them."""
+    """Return the live files of some file schemas that are unchanged on storage: (path -> row of the manifest, with the
+    text of its partition; the same files as a listing). Skip files of slices: the log's own writer bound them."""
     files = snapshot.files(columns=["path", "kind", "schema_id", *STAT_FIELDS, *_OF_SLICES])
     wanted = np.isin(to_numpy(files.column("schema_id")), schema_ids)
     wanted &= ~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))
@@ -138,7 +138,7 @@ def _unchanged(
 
 
 def _bind_as_before(result: TaskResult, rows: dict[str, dict], after: Instant) -> None:
-    """Let the files of a result have the partitions and columns that they had before (`rows`), and the new columns."""
+    """Give the files of a result the partitions and columns that they had before (`rows`), and the new columns."""
     schemas: dict[tuple[int, int], int] = {}  # (what a file contains, what it was bound to) -> its schema
     texts, ids = [], []
     for path, own_schema in zip(

@@ -1,8 +1,8 @@
 """Schema evolution: one action that renames, drops, widens, adds and re-orders top-level columns.
 
-No file is touched. Files that hold an added column already, under a name that no column ever had, are bound again in
-the same version. A column is its id, whatever it is called: what was recorded of a file says which ids its physical
-names are, so statistics and filters follow a rename, and a column that takes over an old name starts empty.
+It changes no file. If files already contain an added column, under a name that no column ever had, the same version
+binds them again. An id identifies a column, not its name: the record of a file maps its physical names to ids, so
+statistics and filters follow a rename, and a new column that reuses an old name starts empty.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def alter(
             f"column {name!r}: timestamps before 1677 or after 2262 do not fit {wanted.widen[name]}; widen to "
             "microseconds"
         )
-    if (after.schema, after.fields) == (base.schema, base.fields):  # of a default only the type changes
+    if (after.schema, after.fields) == (base.schema, base.fields):  # only the type of a default changes
         return base.version
     kept = {one.id for one in after.derived}
     for number in [one.id for one in base.derived if one.expression is not None and one.id not in kept]:
@@ -123,7 +123,7 @@ def _names(argument: str, value: Any) -> tuple[str, ...]:
 
 
 def _added(value: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
-    """The fields to add, and the defaults of those that were given with one."""
+    """Return the fields to add, and the defaults of those that have one."""
     if isinstance(value, Mapping):
         pairs = list(value.items())
     else:
@@ -153,19 +153,19 @@ def _added(value: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
     return tuple(added.values()), defaults
 
 
-# -- what an alteration makes of a version -----------------------------------------------------------------------------
+# -- how an alteration changes a version -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Alteration:
-    """What is wanted. All names are those before it; `add` and `order` use those after it.
+    """The requested changes. Names refer to the schema before them; `add` and `order` use the names after them.
 
     rename      old name -> new name
     drop        names
     widen       name -> type
     add         fields, at the end of the data columns
-    defaults    name of an added field -> what files that lack it hold
-    order       all names; None leaves the order
+    defaults    name of an added field -> the value of the rows of files that lack it
+    order       all names; None keeps the order
     """
 
     rename: dict[str, str]
@@ -177,7 +177,7 @@ class Alteration:
 
 
 def evolved(base: Instant, wanted: Alteration) -> Instant:
-    """A version with its schema changed, and all else as it is. Raises SchemaError for what cannot be done to it."""
+    """Return a version in which only the schema changed. Raise SchemaError for a change that is not possible."""
     _check_names(base, wanted)
     schema, fields = _schema(base, wanted)
     after = identified(base, schema, fields)
@@ -222,7 +222,7 @@ def _unknown(schema: pa.Schema, name: str) -> str:
 
 
 def _schema(base: Instant, wanted: Alteration) -> tuple[pa.Schema, dict[str, int]]:
-    """The schema after it, and the ids of the columns that stay, by their new names."""
+    """Return the schema after the alteration, and the ids of the remaining columns by their new names."""
     fields: dict[str, pa.Field] = {}
     numbers: dict[str, int] = {}
     data_end = 0
@@ -258,7 +258,7 @@ def _schema(base: Instant, wanted: Alteration) -> tuple[pa.Schema, dict[str, int
 
 
 def _unclear(schema: pa.Schema) -> set[str]:
-    """Dotted paths that more than one leaf has."""
+    """Return the dotted paths that more than one leaf has."""
     counts = Counter(path for f in schema for path in leaf_types(pa.schema([f])))
     return {path for path, count in counts.items() if count > 1}
 
@@ -291,13 +291,13 @@ def _gains_nanoseconds(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def columns_state(instant: Instant) -> tuple:
-    """What alterations change: equal where no other writer altered the columns meanwhile."""
+    """Return the state that alterations change. It is equal if no other writer altered the columns concurrently."""
     return instant.schema, instant.fields, instant.retired, instant.next["field"], instant.next["column"]
 
 
 def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> dict[str, pa.DataType]:
-    """The columns of some files that a table could adopt, each of a type that holds what most files have of it.
-    `schemas`: each with the number of its files. Columns that no table can have beside the others are left out."""
+    """Return the columns of some files that a table could adopt, each in a type that contains the values of most files.
+    `schemas`: each with the number of its files. Columns that cannot exist next to the others are left out."""
     names, types = names_ever(instant), dict[str, pa.DataType]()
     for schema, _ in sorted(schemas, key=lambda one: -one[1]):
         if misfit(instant, file_schema(instant, instant, schema)) is not None:
@@ -315,18 +315,18 @@ def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> d
 
 
 def adding(types: Mapping[str, pa.DataType]) -> Alteration:
-    """The alteration that adds columns."""
+    """Return the alteration that adds columns."""
     return Alteration(rename={}, drop=(), widen={}, add=tuple(pa.field(name, kind) for name, kind in types.items()))
 
 
 def widening(types: Mapping[str, pa.DataType]) -> Alteration:
-    """The alteration that widens columns."""
+    """Return the alteration that widens columns."""
     return Alteration(rename={}, drop=(), widen=dict(types), add=())
 
 
 def wider_columns(snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, pa.DataType]:
-    """name -> type: the columns of a version that must be widened so that the files of some results fit. The types of
-    more files count first. A schema that does not fit in any case widens nothing."""
+    """Return name -> type of the columns that must be widened so that the files of some results fit. The types of more
+    files have priority. A schema that cannot fit widens nothing."""
     base, counts = snapshot.instant, Counter[int]()
     schemas: list[FileSchema] = []
     for result in results:
@@ -347,8 +347,8 @@ def wider_columns(snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str
 
 
 def _fits_nanoseconds(snapshot: Snapshot, widen: Mapping[str, pa.DataType]) -> bool:
-    """Whether columns of a version may be widened to nanoseconds, which span 1677 to 2262. Of lists and structs that is
-    never proven."""
+    """Return whether columns of a version can be widened to nanoseconds, which span 1677 to 2262. For lists and structs
+    this is never proven."""
     gaining = _gaining_nanoseconds(snapshot.instant, widen)
     return all(not pa.types.is_nested(widen[name]) and all_fit_nanoseconds(snapshot, name) for name in gaining)
 
@@ -356,8 +356,8 @@ def _fits_nanoseconds(snapshot: Snapshot, widen: Mapping[str, pa.DataType]) -> b
 def evolver(
     handle: Handle, base: Instant, wanted: Alteration, writing: RunWriter | WriteBatch, stats_max: int | None = None
 ) -> Callable[[Instant], Instant]:
-    """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
-    the others, so that those are not written again: its entries say that the files of `base` lack these columns."""
+    """Return a function that changes the columns of a version. The first of the new leaves get statistics in a separate
+    index, so that no existing index is rewritten: its entries record that the files of `base` lack these columns."""
     after = evolved(base, wanted)
     leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
     new = None

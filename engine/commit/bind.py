@@ -1,7 +1,7 @@
-"""Binding: what tasks did, in local ordinals, becomes rows under ids of one version.
+"""Binding: turn results of tasks, which use local ordinals, into rows under ids of one version.
 
-Binding is a function of a base instant and is done again, from the start, whenever another commit came first: ids,
-partition counts and aggregates are then recomputed, never renumbered.
+Binding is a function of a base instant. If another commit was first, binding runs again from the start: it recomputes
+ids, partition counts and aggregates, and never renumbers them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot, no_files
 from .schemas import check_fits, check_instants_fit, file_schema, schemas_of
 
-REMOVED = pa.schema([("file_id", pa.uint64()), ("path", pa.string())])  # of files to be removed: one row per file
+REMOVED = pa.schema([("file_id", pa.uint64()), ("path", pa.string())])  # files to remove: one row per file
 
 
 def removal(files: Mapping[int, str]) -> pa.Table:
-    """The table of `REMOVED` of some files: id -> path."""
+    """Return some files (id -> path) as a table of schema `REMOVED`."""
     return pa.table([list(files), list(files.values())], schema=REMOVED)
 
 
 @dataclass
 class Bound:
-    """Entries to be written, and the instant that they lead to (its runs and indexes still those of the base).
+    """Entries to write, and the instant that they lead to (its runs and indexes are still those of the base).
 
     manifest    entries of the manifest
-    added       the added files under their ids, result by result
-    removed     the removed files, as the manifest had them
+    added       the added files under their ids, one item per result
+    removed     the removed files, with their rows in the manifest
     """
 
     instant: Instant
@@ -55,11 +55,11 @@ def bind(
     remember_removed: bool,
     entries: Sequence[EntryBatch] = (),
 ) -> Bound:
-    """Binds added files and removed ones (`REMOVED`) to the version after the snapshot's. The results' columns
-    are named as they were at `named_at`. With `remember_removed` the removed files may be on storage still, and are
-    remembered by path and identity. `entries`: other entries of the manifest.
+    """Bind added files and removed ones (`REMOVED`) to the version after the snapshot's. The results use the column
+    names of `named_at`. With `remember_removed` the removed files may still be on storage, and the manifest records
+    their paths and identities. `entries`: other entries of the manifest.
 
-    Raises CommitConflictError for a file to be removed that is no longer live, SchemaError for one that does not fit.
+    Raise CommitConflictError if a file to remove is no longer live, and SchemaError if an added file does not fit.
     """
     base = snapshot.instant
     after = replace(base, version=base.version + 1)
@@ -78,7 +78,7 @@ def bind(
         rows.append(_manifest_rows(result, schema_ids, after.version))
         schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
         added.append(AddedFiles(result, manifest.file_ids(partition_ids, sequences), schema_of))
-    # Raises SchemaError naming a new partition whose keys or values do not fit the table's.
+    # Raises SchemaError that names a new partition whose keys or values do not fit the table's.
     hive.typed_values(list(partitions.new), [base.schema.field(name) for name in base.partitioning])
     removed_files = _removed_files(snapshot, removed)
     partition_entries, change = _touched_partitions(snapshot, partitions.new, added, removed_files)
@@ -103,7 +103,7 @@ def bind(
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
-    """How many files are a base alone, to which no log, delete or commit state applies."""
+    """Return how many files are plain bases: no log, delete or commit state applies to them."""
     count = 0
     for files in parts:
         if not files.num_rows:
@@ -116,7 +116,7 @@ def _plain(parts: Sequence[pa.Table]) -> int:
 
 
 class _PartitionIds:
-    """The ids of partitions by their texts: those of a version, and the next free ones for new texts."""
+    """The ids of partitions by their texts: those of a version, and the next free ids for new texts."""
 
     def __init__(self, snapshot: Snapshot):
         self._snapshot = snapshot
@@ -141,8 +141,8 @@ _COUNTS = ("file_count", "live_rows", "live_bytes", "fingerprint")
 def _touched_partitions(
     snapshot: Snapshot, new: Mapping[str, int], added: Sequence[AddedFiles], removed: pa.Table
 ) -> tuple[EntryBatch, np.ndarray]:
-    """(the entries of the partitions that a commit touches, tombstones of those that have no files any more; int64
-    [counts]: how the commit changes the sums of `_COUNTS`). `new`: text -> id of new partitions."""
+    """Return (the entries of the partitions that a commit touches, with tombstones of those that have no files left;
+    int64 [counts]: the change of the sums of `_COUNTS`). `new`: text -> id of new partitions."""
     removed_ids = to_numpy(removed.column("file_id"))
     changes = [*(_counts_of(files.ids, files.result.files) for files in added), -_counts_of(removed_ids, removed)]
     ids = np.concatenate([*(files.ids for files in added), removed_ids])
@@ -161,13 +161,13 @@ def _touched_partitions(
 
 
 def _counts_of(file_ids: np.ndarray, files: pa.Table) -> np.ndarray:
-    """int64 [files, counts]: what each file adds to the counts of its partition. Sums of fingerprints wrap around."""
+    """Return int64 [files, counts]: each file's share of its partition's counts. Sums of fingerprints wrap around."""
     rows, sizes = (to_numpy(pc.fill_null(files.column(name), 0)) for name in ("row_count", "size_bytes"))
     return np.stack([np.ones_like(rows), rows, sizes, manifest.fingerprints(file_ids)], axis=1)
 
 
 def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
-    """The instant with the result's physical schemas, and the id of each; last, that of declared files."""
+    """Return the instant with the result's physical schemas, and the id of each; the last id is of declared files."""
     numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     bound = schemas_of(after, named_at, result)
     for position, schema in enumerate(bound):
@@ -190,7 +190,7 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
 
 
 def _identity(schema: FileSchema) -> tuple:
-    """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
+    """Return what distinguishes file schemas: one physical schema maps to other columns before and after a rename."""
     names = tuple(schema.fields.items()), tuple(schema.columns.items()), tuple(schema.nested.items())
     return schema.schema, *names, schema.is_declared
 
@@ -219,14 +219,14 @@ def _removed_files(snapshot: Snapshot, removed: pa.Table) -> pa.Table:
 
 
 def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
-    """Ids under which files that are added now are remembered as removed: they no longer are. A path that comes under
-    another identity is another file, and the removed one stays remembered."""
+    """Return the ids of removed files that a commit adds again, and that are therefore no longer recorded as removed.
+    A path that is added with another identity is another file: the removed one stays recorded."""
     if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
     anywhere = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
     partitions = np.unique(manifest.split_file_ids(ids)[0])
-    # A new partition may be one that was emptied: files removed from it are remembered under its former number.
+    # A new partition may have existed and been emptied: its removed files are recorded under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
     remembered = snapshot.removed_files(None if anywhere or is_new else partitions)
     paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
@@ -241,12 +241,12 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
 
 
 def _may_be(one: Mapping, other: Mapping) -> bool:
-    """True where two identities may be of one file: what both know is equal."""
+    """Return True if two identities may be of one file: they are equal in each field that both have."""
     return all(None in (one[name], other[name]) or one[name] == other[name] for name in manifest.IDENTITY)
 
 
 def check_not_cleaned(removed: pa.Table) -> None:
-    """Raises CommitConflictError for removed files that come back, and that a clean removes from storage."""
+    """Raise CommitConflictError if a removed file is added again although a clean removes it from storage."""
     paths = (
         removed.filter(pc.equal(removed.column("kind"), manifest.CLEANED).fill_null(False)).column("path").to_pylist()
     )
@@ -255,7 +255,7 @@ def check_not_cleaned(removed: pa.Table) -> None:
 
 
 def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> EntryBatch:
-    """Entries of a kind under some numbers; tombstones where there are no rows."""
+    """Return entries of a kind under some numbers; tombstones if `rows` is None."""
     partition, sequence = manifest.split_file_ids(numbers)
     keys = manifest.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
     if rows is None:
@@ -265,13 +265,13 @@ def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> EntryBatc
 
 
 def file_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
-    """Entries of live files, under their ids: the manifest's fields of each."""
+    """Return entries of live files, under their ids: the manifest's fields of each."""
     return _entries(manifest.KIND_FILE, ids, rows)
 
 
 def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> EntryBatch:
-    """Entries that remember removed files: by path, identity and the segment that added them; and, where they are
-    cleaned, that they are removed from storage, so that nobody takes them back."""
+    """Return entries that record removed files: path, identity and the segment that added them. With `are_cleaned` they
+    also record that a clean removes the files from storage, so that no commit adds them again."""
     rows = files.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
     if are_cleaned:
         rows = rows.append_column("kind", pa.repeat(manifest.CLEANED, rows.num_rows))
@@ -279,6 +279,6 @@ def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> EntryBatch
 
 
 def key_entry(key: str, version: int) -> EntryBatch:
-    """The entry of the key of an idempotent commit, which created a version."""
+    """Return the entry of the key of an idempotent commit, which created a version."""
     row = pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
     return _entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), row)

@@ -1,16 +1,16 @@
-"""Cleaning: versions that no process reads any more, the files that they alone named, and what dead transactions left.
+"""Cleaning: remove versions that no process reads any more, files that only they name, and files of dead transactions.
 
-The order keeps it right next to writers. First the listing, then the newest version: a file that is listed and that no
-version names is of a transaction that is under way, or dead. Each file has the id of its transaction in its name. Then
-a version says which versions can no longer be read, which transactions are given up, and which data files are removed;
-only when it is published is anything removed. So a writer that built on one of them gets an error, and the next clean
-finds what a crash leaves.
+The order of steps makes it safe next to writers. The clean lists first, and then reads the newest version: a listed
+file that no version names belongs to a running transaction, or to a dead one. Each file has its transaction's id in its
+name. Then the clean publishes a version. It records which versions can no longer be read, which transactions are given
+up, and which data files are removed. Files are removed only after it is published. So a writer that built on one of
+them gets an error, and the next clean removes what a crash leaves.
 
-A transaction is given up if it has published nothing, and all of its files are older than `min_age`. Ages go by the
-storage's clock alone: by the times of files, and by the time that a file written now gets.
+A transaction is given up if it published nothing, and all of its files are older than `min_age`. Ages use only the
+storage's clock: modification times of files, and the time of a file that is written now.
 
-A version may be cleaned if it is not among the last `retain_versions`, no savepoint names it, and it stopped being the
-latest `min_age` ago: executors read the files of versions a little old, and transactions began at them.
+A version may be cleaned if it is not among the last `retain_versions`, no savepoint names it, and it was replaced at
+least `min_age` ago: executors read the files of slightly older versions, and transactions began at them.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 
 OWN_FOLDERS = ("runs", "tasks", "queue", "timeline")
 OWN_ACTIONS = ("clean", "fence")
-_SHRUNK_BYTES = 1 << 10  # a file of a version that is no larger stays as it is
-MARGIN_US = 24 * 3_600 * 1_000_000  # a version's file may seem older than those that it names, by a clock set back
+_SHRUNK_BYTES = 1 << 10  # files of cleaned versions up to this size are not shrunk
+MARGIN_US = 24 * 3_600 * 1_000_000  # if a clock was set back, a version's file may seem older than those that it names
 RETURNING = ("rollback", "restore")  # files of an older version are live again
-# The exact names that we give: a file with any other is somebody else's, wherever it is.
+# The exact names that Skipstone gives. A file with any other name belongs to another program, wherever it is.
 _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[\w-]+\.sbf", re.ASCII)
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
 _TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|queue|timeline(?:/[0-9]+)?")
 _DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
-NOTE = b"note"  # in the metadata of a result: what people should know of it
+NOTE = b"note"  # key in the metadata of a result: a note for users
 
 
 @dataclass
 class CleanListing:
-    """What was listed before anything was decided.
+    """The listing from before any decision.
 
-    index_files, data_files   below the index root, and (where data may be removed) below the table
-    old_us                    a file is old enough to be removed that was last written then, or before
-    young                     the transactions that wrote a file later than that: they may be under way
+    index_files, data_files   below the index root, and (if data may be removed) below the table
+    old_us                    a file that was last written at this time or before is old enough to be removed
+    young                     the transactions that wrote a file later than that: they may still run
     """
 
     index_files: list[Entry]
@@ -79,12 +79,12 @@ class CleanListing:
 
 @dataclass
 class CleanPlan:
-    """What one clean does, as of one version: what that version's successor says, and the data files to remove.
+    """What one clean does to one version: what the version's successor records, and the data files to remove.
 
     cleaned    all versions that can no longer be read; `versions` of them are new
-    last_beyond, last_outlived   the last version that is not among those to retain, and that is old enough
-    removed    of the data files, those that the manifest remembers as removed
-    chosen     (kind, file) of the index that are removed
+    last_beyond, last_outlived   the last version that is not among those to retain, and the last that is old enough
+    removed    those of the data files that the manifest records as removed
+    chosen     (kind, file) of the index files to remove
     """
 
     cleaned: tuple[tuple[int, int], ...]
@@ -127,8 +127,8 @@ def clean_listed(
     dry_run: bool = False,
     shrunk_bytes: int = _SHRUNK_BYTES,
 ) -> tuple[pa.Table, CleanPlan]:
-    """Clean what a listing shows. Return what was removed, as `Table.clean` does, and the plan. `shrunk_bytes`: the
-    files of cleaned versions that are no larger stay as they are."""
+    """Clean what a listing shows. Return what was removed, as `Table.clean` does, and the plan. `shrunk_bytes`: files
+    of cleaned versions up to this size are not shrunk."""
     base = newest_after(handle.timeline, handle.instant)
     plan = _plan(handle, base, listing, retain_versions)
 
@@ -156,7 +156,7 @@ def clean_listed(
 
 
 def _shrink(handle: Handle, cleaned: Iterable[tuple[int, int]], listing: CleanListing, shrunk_bytes: int) -> None:
-    """Shrinks the files of cleaned versions. The next clean does what a crash leaves, or what the storage refuses."""
+    """Shrink the files of cleaned versions. If this crashes, or the storage refuses, the next clean does the rest."""
     ranges = [*cleaned]
     with contextlib.suppress(StorageError):
         for entry in listing.index_files:
@@ -166,7 +166,7 @@ def _shrink(handle: Handle, cleaned: Iterable[tuple[int, int]], listing: CleanLi
 
 
 def _why_nothing(handle: Handle, plan: CleanPlan, retain_versions: int, min_age: dt.timedelta) -> str:
-    """Why a clean removed nothing: which versions it kept."""
+    """Return why a clean removed nothing: which versions it kept."""
     latest = newest_after(handle.timeline, handle.instant)
     versions = retained(handle.timeline, latest, plan.cleaned)
     older = [version for version in versions if version < latest.version]
@@ -187,7 +187,7 @@ def _age_text(age: dt.timedelta) -> str:
 
 
 def list_files(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanListing:
-    """List the index. `age_us`: files that were written longer ago are old."""
+    """List the index. `age_us`: a file that was written longer ago is old."""
     index_files = walk(handle.index_storage, OWN_FOLDERS)
     old_us = storage_now_us(handle.index_storage) - age_us
     written = [(owner_of(entry.path), entry) for entry in (*index_files, *data_files)]
@@ -196,13 +196,13 @@ def list_files(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanLis
 
 
 def is_temporary(path: str) -> bool:
-    """Whether a file of a transaction, in the index or of the data, is not whole yet."""
+    """Return whether a path is that of an unfinished file of a transaction, in the index or of the data."""
     folder, _, name = path.rpartition("/")
     return _TEMPORARY.fullmatch(name) is not None and folder.partition("/")[0] not in ("queue", "timeline")
 
 
 def owner_of(path: str) -> str | None:
-    """The transaction that wrote a file; None for one of another name."""
+    """Return the transaction that wrote a file; None if the name is not one of Skipstone's."""
     match = _OF_TRANSACTION.fullmatch(path)
     if match:
         return match[3]
@@ -211,7 +211,7 @@ def owner_of(path: str) -> str | None:
 
 
 def walk(storage: Storage, folders: Iterable[str]) -> list[Entry]:
-    """The files below some folders. Links to folders are not followed, and no index is looked into."""
+    """Return the files below some folders. Do not follow links to folders, nor enter an index's folder."""
     entries: list[Entry] = []
     waiting = deque(folders)
     while waiting:
@@ -238,7 +238,7 @@ def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_version
     orphans += [(owner, entry) for entry in stray if (owner := owner_of(entry.path)) is not None]
     if orphans:
         ended = ended_since(handle, latest, min(entry.modified_ns // 1000 for _, entry in orphans) - MARGIN_US)
-        if any(owner_of(entry.path) not in ended for entry in stray):  # a file may have been copied, and look young
+        if any(owner_of(entry.path) not in ended for entry in stray):  # a copied file may look young
             ended = ended_since(handle, latest, 0)
         plan.fenced = tuple(sorted({owner for owner, _ in orphans} - ended.keys()))
         plan.data_files += _unpublished(handle, latest, ended, stray)
@@ -248,8 +248,8 @@ def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_version
 
 
 def _is_orphan(entry: Entry, listing: CleanListing, table_id: str) -> bool:
-    """True for a data file that may be removed if no version names it: old, and of a transaction of this table that
-    wrote no other file lately. Another index over the same lake gives its files such names, too: those stay."""
+    """Return True if a data file may be removed when no version names it: it is old, and its transaction is of this
+    table and wrote no other file recently. Another index over the same lake uses such names, too: its files stay."""
     owner = owner_of(entry.path)
     if owner is None:
         is_ours = _TEMPORARY.fullmatch(entry.path.rpartition("/")[2]) is not None
@@ -259,8 +259,8 @@ def _is_orphan(entry: Entry, listing: CleanListing, table_id: str) -> bool:
 
 
 def ended_since(handle: Handle, latest: Instant, since_us: int) -> dict[str, int | None]:
-    """The transactions that ended since a time: the version that each published, None for one that was given up. A
-    version is published after the files that its transaction wrote."""
+    """Return the transactions that ended since a time: the version that each published, None if it was given up. A
+    version is published after the files of its transaction are written."""
     first, _ = handle.timeline.last_until(latest, since_us, lambda instant: instant.aged_us) if since_us else (None, 0)
     ended: dict[str, int | None] = {}
     for instant in handle.timeline.instants(1 if first is None else first.version, latest.version):
@@ -274,8 +274,8 @@ def _length(ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def _last_beyond(handle: Handle, latest: Instant, retain_versions: int) -> int:
-    """The last version that is not among the newest so many. Cleaning makes versions too, which do not count: else each
-    clean would find one more to clean."""
+    """Return the last version that is not among the newest `retain_versions`. Versions that cleans create do not count:
+    otherwise each clean would find one more to clean."""
     first_readable = next((high + 1 for low, high in latest.cleaned if low == 1), 1)
     instant, remaining = latest, retain_versions
     while True:
@@ -289,13 +289,13 @@ def _last_beyond(handle: Handle, latest: Instant, retain_versions: int) -> int:
 
 
 def _last_outlived(handle: Handle, latest: Instant, listing: CleanListing) -> int:
-    """The last version whose successor is old; 0 where there is none."""
+    """Return the last version whose successor is old; 0 if there is none."""
     outlived, _ = handle.timeline.last_until(latest, listing.old_us, lambda instant: instant.aged_us)
     return 0 if outlived is None else outlived.version - 1
 
 
 def retained(timeline: Timeline, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> list[int]:
-    """The versions that can be read, ascending."""
+    """Return the versions that can be read, ascending."""
     ranges = sorted(cleaned)
     first = ranges[0][1] + 1 if ranges and ranges[0][0] == 1 else 1
     names = timeline.names(first, latest.version)
@@ -307,8 +307,8 @@ def retained(timeline: Timeline, latest: Instant, cleaned: Iterable[tuple[int, i
 
 @dataclass
 class Named:
-    """Files of the index that retained versions name: runs, and the files that these name, task index files and runs
-    that hold fine filters. `fine` is None where a damaged run hides which."""
+    """Files of the index that retained versions name: runs, and the files that the runs name (task index files, and
+    runs that contain fine filters). `fine` is None if a run is damaged, so that its names are unknown."""
 
     runs: set[str]
     fine: set[str] | None
@@ -319,7 +319,7 @@ def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) 
     fine: set[str] | None = set()
     for version in retained(handle.timeline, latest, cleaned):
         instant = latest if version == latest.version else handle.timeline.find(version)
-        if instant is None:  # lost, so that nobody can read what it named
+        if instant is None:  # lost, so that no process can read what it named
             continue
         runs.update(run.path for run in instant.manifest)
         for index in instant.indexes:
@@ -337,7 +337,7 @@ def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) 
 
 
 def _index_files(handle: Handle, listing: CleanListing, named: Named) -> list[tuple[str, Entry]]:
-    """(kind, file) of what no retained version names, and is old enough."""
+    """Return (kind, file) of old files that no retained version names."""
     chosen: list[tuple[str, Entry]] = []
     for entry in listing.index_files:
         folder, _, name = entry.path.rpartition("/")
@@ -353,7 +353,7 @@ def _index_files(handle: Handle, listing: CleanListing, named: Named) -> list[tu
 
 
 def remove_here(handle: Handle, chosen: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
-    """Removes files, (kind, file)."""
+    """Remove files, each a (kind, file)."""
     for done, (kind, entry) in enumerate(chosen, start=1):
         remove_file(handle.storage, handle.index_storage, kind, entry)
         if progress:
@@ -361,7 +361,7 @@ def remove_here(handle: Handle, chosen: Sequence[tuple[str, Entry]], progress: P
 
 
 def remove_file(storage: Storage, index_storage: Storage, kind: str, entry: Entry) -> None:
-    """Removes one file, unless another took its place, or it is gone."""
+    """Remove one file, unless another file replaced it, or it is missing."""
     if kind != "data":
         index_storage.delete(entry.path)
         return
@@ -377,8 +377,8 @@ def remove_file(storage: Storage, index_storage: Storage, kind: str, entry: Entr
 
 
 def _removed_data(handle: Handle, latest: Instant, listing: CleanListing, plan: CleanPlan) -> set[str]:
-    """Chooses data files that were removed from the table and are on storage unchanged. Returns the paths that a
-    retained version names, or that are remembered as removed."""
+    """Choose data files that were removed from the table and are unchanged on storage. Return the paths that a retained
+    version names, or that are recorded as removed."""
     listed = {entry.path: entry for entry in listing.data_files}
     protected = _protected(handle, latest, plan.cleaned)
     removed = Snapshot(latest, handle.readers).removed_files()
@@ -398,10 +398,10 @@ def _removed_data(handle: Handle, latest: Instant, listing: CleanListing, plan: 
 def _unpublished(
     handle: Handle, latest: Instant, ended: Mapping[str, int | None], stray: Sequence[Entry]
 ) -> list[Entry]:
-    """Of data files that transactions of this table wrote, those that no version ever named.
+    """Return those of the data files of this table's transactions that no version ever named.
 
-    A file that a transaction published may be neither live nor remembered as removed: a sync did not find it while it
-    was elsewhere. So the version that the transaction created is looked at; if that was cleaned, the file stays.
+    A published file may be neither live nor recorded as removed: a sync did not find it because it was moved away for a
+    while. So this reads the version that the transaction created; if that version was cleaned, the file stays.
     """
     owned: dict[str, list[Entry]] = {}
     for entry in stray:
@@ -421,11 +421,11 @@ def _unpublished(
 
 
 def _protected(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> set[str]:
-    """Paths that some retained version names.
+    """Return the paths that some retained version names.
 
-    Of versions that follow one another up to the latest, the first one's files, and those that were added since: the
-    manifest remembers which of these were removed, with the segment that added them. A restore adds files of older
-    segments, so its files count as well.
+    For consecutive versions up to the latest, these are the files of the first one, and the files that were added
+    since: the manifest records which of those were removed, and the segment that added them. A restore adds files of
+    older segments, so its files count as well.
     """
     live = Snapshot(latest, handle.readers)
     paths = set(live.files().column("path").to_pylist())

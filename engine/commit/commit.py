@@ -36,22 +36,22 @@ from .edit import Edit, next_version
 from .queue import Turn, others_wait
 
 ATTEMPTS_MAX = 100
-_LEVELS_AHEAD = 8  # of the newest runs of an index: a small commit is merged with those
+_LEVELS_AHEAD = 8  # how many of the newest runs of an index are read ahead: a small commit is merged with those
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
 Plan: TypeAlias = Callable[[Snapshot, RunWriter], Edit | None]
-"""The newest version -> what to change in it. It may write files: they are removed if the commit fails."""
+"""The newest version -> the edit of it. A plan may write files: they are removed if the commit fails."""
 
 
 @dataclass
 class WriteBatch:
     """The files that one commit writes. They are removed if it fails, and kept if it may have succeeded.
 
-    transaction   its id, which is part of the name of each file
+    transaction   its id, which is part of each file's name
     base          the version at which the commit began
-    read_from     the oldest version that the plan rests on
-    leftovers     the paths; each is noted before the file is written
-    storage       the index storage; it puts small files together
+    read_from     the oldest version that the plan depends on
+    leftovers     the paths; each is recorded before its file is written
+    storage       the index storage; it combines small files
     """
 
     transaction: str
@@ -67,7 +67,7 @@ class WriteBatch:
 
 @contextlib.contextmanager
 def write_batch(handle: Handle, base: Instant | None = None) -> Iterator[WriteBatch]:
-    """A batch of a new transaction that begins at `base`, by default at the handle's version. Its files are removed if
+    """Yield a batch of a new transaction that begins at `base`, by default at the handle's version. Remove its files if
     an exception leaves the block."""
     batch = WriteBatch(new_transaction_id(), base or handle.instant, WriteBuffer(handle.index_storage))
     with batch.leftovers:
@@ -85,11 +85,11 @@ def commit(
 ) -> Instant:
     """Run `plan` over the newest version until its edit is published. Return the version created, and move the handle
     to it. Return the newest version if there is nothing to do, and the version that was committed under `key` if there
-    is one. `batch`: what was written before; by default nothing was, and the commit begins at `base`.
+    is one. `batch`: the files written so far; by default there are none, and the commit begins at `base`.
 
     Raises CommitConflictError if another commit removed or added the same file (if the batch begins before the first
-    version: if there was any), SchemaError if a file does not fit. If an error of ours is raised, nothing of the edit
-    is visible; only an interrupt may come when it is (see `Leftovers`).
+    version: if there was any), SchemaError if a file does not fit. If it raises an error of Skipstone's, nothing of the
+    edit is visible; only an interrupt can be raised after the edit is visible (see `Leftovers`).
     """
     if batch is None:
         with write_batch(handle, base) as batch:
@@ -137,7 +137,7 @@ def commit(
 
 
 def _marked(handle: Handle, newest: Instant, edit: Edit) -> Edit:
-    """Make the directory recognizable before data files in it are no longer live."""
+    """Write the marker file before data files in the directory are no longer live."""
     if newest.source.get("marked") or handle.log is not None:
         return edit
     try:
@@ -156,10 +156,10 @@ def _move(handle: Handle, instant: Instant) -> None:
 def newest_after(
     timeline: Timeline, base: Instant, transaction: str | None = None, looked: Look | None = None
 ) -> Instant:
-    """The newest version. Never `base` if others committed since: that may be cleaned.
+    """Return the newest version. If others committed since `base`, never return `base`: it may be cleaned.
 
-    Raises CommitConflictError if the table was removed or created again, and if a version since `base` gave the
-    transaction up: its files are being removed; CorruptionError if versions were lost (`since`).
+    Raise CommitConflictError if the table was removed or created again, or if a version since `base` gave up the
+    transaction, whose files are then being removed. Raise CorruptionError if versions were lost (`since`).
     """
     for newer in since(timeline, base, looked) if base.version else ():
         if transaction is not None:
@@ -169,7 +169,7 @@ def newest_after(
 
 
 def latest_of(timeline: Timeline, base: Instant) -> Instant:
-    """The newest version of the same table. Raises CommitConflictError if it was removed, or created again."""
+    """Return the newest version of the same table. Raise CommitConflictError if it was removed, or created again."""
     latest = timeline.latest(known=base)
     if latest is None or latest.table_id != base.table_id:
         raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or created again, since")
@@ -186,8 +186,8 @@ def _check_not_given_up(timeline: Timeline, newer: Instant, transaction: str) ->
 
 @contextlib.contextmanager
 def _unless_cleaned(timeline: Timeline, batch: WriteBatch) -> Iterator[None]:
-    """Files that are missing because a clean removed them are no damage: a transaction that paused so long read a
-    version that is not kept, or was given up. Raises CommitConflictError that says so."""
+    """If a clean removed the files that are missing, raise CommitConflictError. This is no damage: a transaction that
+    paused for long read a version that is no longer kept, or was given up."""
     try:
         yield
     except (CorruptionError, FileMissingError) as error:
@@ -204,11 +204,11 @@ def _unless_cleaned(timeline: Timeline, batch: WriteBatch) -> Iterator[None]:
         raise
 
 
-# -- what a commit to an object store reads first ---------------------------------------------------------------------
+# -- reads before a commit to an object store -------------------------------------------------------------------------
 
 
 def _read_ahead(handle: Handle, batch: WriteBatch) -> tuple[Look | None, bool | None]:
-    """Read what the first attempt needs side by side, if each request takes long: (what came after the base, whether
+    """Read in parallel what the first attempt needs, if requests are slow: (the versions after the base, whether
     others wait in the queue; None if that is not known yet), and the runs that the commit may merge."""
     timeline, base, readers = handle.timeline, batch.base, handle.readers
     if not timeline.storage.is_remote or not base.version:
@@ -224,12 +224,12 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> tuple[Look | None, bool | 
 
 
 def _runs_read(base: Instant) -> list[Run]:
-    """The runs that a commit may look into, or merge, of those that are read as any scan does."""
+    """Return the runs that a commit may read or merge, except those that `_runs_joined` returns."""
     return [*base.manifest, *_newest_runs(base, are_joined=False)]
 
 
 def _runs_joined(base: Instant, storage: Storage) -> list[str]:
-    """The small runs that a commit may merge, of the other indexes."""
+    """Return the small runs of the other indexes that a commit may merge."""
     return [run.path for run in _newest_runs(base, are_joined=True) if run.size_bytes <= storage.gap_bytes]
 
 
@@ -243,7 +243,7 @@ def _newest_runs(base: Instant, *, are_joined: bool) -> list[Run]:
 
 
 def _emit_commit(timeline: Timeline, instant: Instant, start_s: float, before: Usage) -> None:
-    """The event of a version that was created. `before`: what the storage was asked until `start_s`."""
+    """Emit the event of a version that was created. `before`: the storage's usage until `start_s`."""
     if is_observed():
         added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
         uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start_s)

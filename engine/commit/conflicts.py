@@ -1,12 +1,12 @@
-"""What counts as a conflict: files that another commit changed under a log, or under what an overwrite replaces.
+"""What counts as a conflict: another commit changed the files below a log, or the files that an overwrite replaces.
 
-*Slices.* A log counts for what is merged with it. Once the base below it is taken out, or a later base supersedes its
-slice, its rows vanish silently; so where writers did both at once, the second one is refused. Partitions are compared
-by their texts: one that was emptied and filled again has another number.
+*Slices.* A log applies to the files that it is merged with. If the base below it is removed, or a later base supersedes
+its slice, its rows vanish silently. So if writers did both concurrently, the second one is refused. Partitions are
+compared by their texts: a partition that was emptied and filled again has another number.
 
-*Overwrites.* They take out all live files, or those of the partitions that were written, and with `read_version` these
-must still be the files that the input was read from. Partitions are compared by their values: another writer may spell
-one differently (`month=01` for 1, `%2f` for `%2F`), and its rows are of the overwritten partition all the same.
+*Overwrites.* They remove all live files, or those of the partitions that were written. With `read_version`, these must
+still be the files from which the input was read. Partitions are compared by their values: another writer may spell a
+value differently (`month=01` for 1, `%2f` for `%2F`), and its rows still belong to the overwritten partition.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def check_slices(
     removed: pa.Table,
     states: Mapping[str, str],
 ) -> None:
-    """Raises CommitConflictError where what was committed between two versions, and what is to be committed on top,
-    put a log into a slice that the other replaced."""
+    """Raise CommitConflictError if, of the commits between two versions and the commit on top of them, one puts a log
+    into a slice that the other replaces."""
     removed_ids = _ids(removed)
     if not len(removed_ids) and not any(_is_grouped(result) for result in results):
         return
@@ -72,7 +72,7 @@ def _is_grouped(result: TaskResult) -> bool:
 
 
 def _added(results: Sequence[TaskResult], texts: list[str]) -> pa.Table:
-    """The files of results; a partition's id is its place among the texts."""
+    """Return the files of results; a partition's id is its position among the texts."""
     fields = [name for name in _FIELDS if name != "partition_id"]
     places = string_array(texts)
     parts = []
@@ -84,7 +84,7 @@ def _added(results: Sequence[TaskResult], texts: list[str]) -> pa.Table:
 
 
 def _files_in(snapshot: Snapshot, texts: list[str]) -> pa.Table:
-    """The files of a version in some partitions; a partition's id is its place among the texts."""
+    """Return the files of a version in some partitions; a partition's id is its position among the texts."""
     ids = snapshot.ids_by_text()
     place_of = {ids[partition]: place for place, partition in enumerate(texts) if partition in ids}
     numbers = sorted(place_of)
@@ -102,18 +102,18 @@ def _ids(files: pa.Table) -> np.ndarray:
 
 
 def _less(files: pa.Table, others: pa.Table) -> pa.Table:
-    """The files that are not among others."""
+    """Return the files that are not among others."""
     return files.filter(from_numpy(~np.isin(_ids(files), _ids(others))))
 
 
-def _live(files: pa.Table, beside: pa.Table, states: Mapping[str, str]) -> np.ndarray:
-    """bool [files]: those that are read where the files beside them are there, too."""
-    both = pa.concat_tables([files.select(_FIELDS), beside.select(_FIELDS)])
+def _live(files: pa.Table, others: pa.Table, states: Mapping[str, str]) -> np.ndarray:
+    """Return bool [files]: True for those that are read if the others are live, too."""
+    both = pa.concat_tables([files.select(_FIELDS), others.select(_FIELDS)])
     return slices_of(both, states).live()[: files.num_rows]
 
 
 def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
-    """bool [files]: those of a slice that one of the removed bases was in."""
+    """Return bool [files]: True for files of a slice to which one of the removed bases belonged."""
     is_base = pc.equal(removed.column("kind"), string_scalar(BASE))
     bases = removed.filter(pc.and_(is_base, pc.is_valid(removed.column("file_group")))).select(_KEY).to_pylist()
     slices_of_bases = {tuple(base.values()) for base in bases}
@@ -125,7 +125,7 @@ def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
 
 
 def live_files(snapshot: Snapshot, partition_ids: Sequence[int] | None = None) -> pa.Table:
-    """The live files (`bind.REMOVED`), of some partitions where they are given (ascending)."""
+    """Return the live files (`bind.REMOVED`), only of some partitions if ids are given (ascending)."""
     return _files_of(snapshot, partition_ids, ["path"]).select(["file_id", "path"])
 
 
@@ -136,7 +136,7 @@ def _files_of(snapshot: Snapshot, partition_ids: Sequence[int] | None, columns: 
 
 
 def same_partitions(snapshot: Snapshot, texts: Iterable[pa.Array | pa.ChunkedArray]) -> list[int]:
-    """The ids, ascending, of the partitions with files that have the values of one of the texts."""
+    """Return the ids, ascending, of the partitions with files that have the values of one of the texts."""
     schema = snapshot.instant.schema
     fields = [schema.field(name) for name in snapshot.instant.partitioning]
     wanted = pa.array(sorted({text for part in texts for text in part.to_pylist()}), pa.string())
@@ -150,10 +150,10 @@ def same_partitions(snapshot: Snapshot, texts: Iterable[pa.Array | pa.ChunkedArr
 
 
 def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
-    """The instant of the version that an overwrite's input was read from, of a transaction that begins at `base`.
+    """Return the instant of the version from which an overwrite's input was read; the transaction begins at `base`.
 
-    Raises InvalidArgumentError for what is no version, or a later one than the base; CommitConflictError where it was
-    cleaned, so that what changed since is unknown.
+    Raise InvalidArgumentError if it is not a version, or later than the base. Raise CommitConflictError if it was
+    cleaned, so that the changes since are unknown.
     """
     if not is_integer(version, 1):
         raise InvalidArgumentError(
@@ -175,8 +175,8 @@ def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
 
 
 def check_unchanged(read: Snapshot, now: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | None) -> None:
-    """Raises CommitConflictError where the files of two versions differ in the partitions of the texts (None: in any):
-    one was added or taken out, or the commit that wrote it has another state."""
+    """Raise CommitConflictError if the files of two versions differ in the partitions of the texts (None: in any): one
+    was added or removed, or the commit that wrote it has another state."""
     then, later = _contents(read, texts), _contents(now, texts)
     stayed, still = np.isin(_ids(then), _ids(later)), np.isin(_ids(later), _ids(then))
     kept, kept_now = then.filter(from_numpy(stayed)), later.filter(from_numpy(still))
@@ -192,7 +192,7 @@ def check_unchanged(read: Snapshot, now: Snapshot, texts: Sequence[pa.Array | pa
 
 
 def _contents(snapshot: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | None) -> pa.Table:
-    """file_id (ascending), path, and the state of the commit that wrote the file."""
+    """Return file_id (ascending), path, and the state of the commit that wrote the file."""
     partition_ids = None if texts is None else same_partitions(snapshot, texts)
     files = _files_of(snapshot, partition_ids, ["path", "commit"])
     commits = snapshot.instant.commit_states
@@ -202,7 +202,7 @@ def _contents(snapshot: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | 
 
 
 def _keys(columns: Sequence[pa.Array]) -> list[tuple]:
-    """One tuple a row, equal where SQL calls the values equal; null is one, and so is NaN."""
+    """Return one tuple per row. Tuples are equal if the values are equal in SQL; null equals null, NaN equals NaN."""
     return list(zip(*([_plain(v) for v in _comparable(c).to_pylist()] for c in columns), strict=True))
 
 
@@ -218,14 +218,14 @@ def _plain(value: object) -> object:
 
 
 def ids_without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The ids (ascending, as the others) that are not among others."""
+    """Return the ids (ascending, as the others) that are not among others."""
     return ids[index_of(others, ids) < 0]
 
 
 def returned_files(before: Snapshot, newest: Snapshot) -> np.ndarray:
-    """uint64, ascending: the live files of `newest` that were added up to the version of `before`, and are not live in
-    it. A restore made them live again: what was worked out over `before` does not contain them, though it may cover
-    their segments."""
+    """Return uint64, ascending: the live files of `newest` that were added up to the version of `before`, and are not
+    live in it. A restore made them live again: results computed over `before` do not contain them, though their
+    coverage may include their segments."""
     if newest.instant.version == before.instant.version:
         return np.empty(0, dtype=np.uint64)
     ids = newest.numbers()
@@ -233,7 +233,7 @@ def returned_files(before: Snapshot, newest: Snapshot) -> np.ndarray:
 
 
 def check_not_purged(timeline: Timeline, base: Instant, newest: Instant) -> None:
-    """Raises CommitConflictError if the table was purged since `base`: what was read then may have been deleted."""
+    """Raise CommitConflictError if the table was purged since `base`: the files read then may have been deleted."""
     for instant in timeline.instants(base.version + 1, newest.version):
         if instant.action == PURGE:
             raise CommitConflictError(f"version {instant.version} purged the table concurrently; begin again")

@@ -1,13 +1,13 @@
-"""A transaction that no process holds from its beginning to its end, as jobs of Spark, Ray and Dask need it.
+"""A transaction that spans several processes, as jobs of Spark, Ray and Dask need it.
 
     work = table.distributed_transaction()           # picklable; nothing is written
     with ss.TaskWriter(work.task_spec()) as task:    # in any process, any number of times
         task.write(rows)
-    with work.resume() as tx:                        # in any process, once: what is taken is committed
+    with work.resume() as tx:                        # in any process, once: it commits the tasks that it receives
         tx.add_task(task.result)
 
-Only the tasks that `resume` is given are committed. A task that ran twice, or was tried again, leaves files that no
-version names, and that no `sync` takes for new: `clean` removes them.
+Only the tasks that are passed to `resume` are committed. A task that ran twice, or was retried, leaves files that no
+version names, and that no `sync` considers new: `clean` removes them.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class DistributedTransaction:
         """End the transaction without a change, and remove the files of the given results. Tasks that failed have
         removed their files; `clean` removes those of killed tasks later.
 
-        If a `resume` has published it, or may have, nothing is removed: a file too many costs space, a missing file
-        costs the table. Raises InvalidArgumentError for results of another transaction's tasks.
+        If a `resume` has published it, or may have, nothing is removed: an extra file costs space, a missing file
+        costs the table. Raise InvalidArgumentError for results of another transaction's tasks.
         """
         if any(result.transaction != self.id for result in results):
             raise InvalidArgumentError("these results are of tasks of another transaction: nothing was removed")

@@ -1,4 +1,4 @@
-"""An edit: what one attempt of a commit changes in the newest version, and the version that it makes of it."""
+"""An edit: what one attempt of a commit changes in the newest version, and the version that results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..state.snapshot import Snapshot
 from ..storage import Storage
 from .bind import REMOVED, bind, key_entry
 
-_LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
+_LOOKUPS_MAX = 1_000  # if there are more paths, they are compared with all live paths of their partitions
 
 
 @dataclass
@@ -33,14 +33,14 @@ class Edit:
     named_at           the version whose names for columns the results use; None: `after`, or the commit's base
     results            files to add, as tasks returned them
     removed            live files to remove (`bind.REMOVED`)
-    remember_removed   the removed files may be on storage still, and must not appear again
+    remember_removed   the removed files may still be on storage, and must not be added again
     entries            other entries of the manifest
-    leaves_files       some of these are of live files that are removed, and stay on storage
+    leaves_files       some entries are of removed live files that stay on storage
     states             commit -> its state, as `Instant.commit_states`
     quarantined        files that cannot be read, or do not fit; None: those of `after`
-    fenced             transactions that are given up
-    source             what the version's source says from now on
-    summary            what the version's summary says besides counts
+    fenced             transactions to give up
+    source             fields to set in the version's source
+    summary            fields of the version's summary, in addition to the counts
     action             another name than that of the commit
     data               the table's storage, if indexes that no task built a part of are built from the added files
     """
@@ -64,9 +64,9 @@ class Edit:
 def next_version(
     edit: Edit, newest: Instant, action: str, key: str | None, base: Instant, writing: RunWriter
 ) -> Instant:
-    """Write the runs of one attempt, and return the version that names them and follows `newest`. `base`: where the
-    commit began. Raises CommitConflictError if an added path is live, or a removed one is not; SchemaError if a file
-    does not fit."""
+    """Write the runs of one attempt, and return the version that names them and follows `newest`. `base`: the version
+    at which the commit began. Raise CommitConflictError if an added path is live, or a removed one is not; SchemaError
+    if a file does not fit."""
     before = edit.after or newest
     version = newest.version + 1
     after, summary = replace(before, version=version), dict(edit.summary)
@@ -96,7 +96,7 @@ def next_version(
 
 
 def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, writing: RunWriter) -> Instant:
-    """The next version with the edit's files, in the manifest and in every index."""
+    """Return the next version with the edit's files, in the manifest and in every index."""
     snapshot = Snapshot(before, writing.readers)
     _check_added(snapshot, edit, is_later=newest.version > base.version)
     named_at = edit.named_at or edit.after or base
@@ -118,7 +118,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
     for index in after.indexes:
         kind = kind_or_none(index.kind)
         state = index if kind is None else kind.commit(index, work)
-        if adds_none:  # an index that was passed over lacks nothing
+        if adds_none:  # even an index of an unknown kind lacks nothing then
             state = replace(state, coverage=state.coverage.with_segment(version))
         after = after.with_index(state)
     return after
@@ -140,8 +140,8 @@ def _check_added(snapshot: Snapshot, edit: Edit, *, is_later: bool) -> None:
     twice = first_twice(_added_paths(edit.results))
     if twice is not None:
         raise InvalidArgumentError(f"{twice}: added twice in one transaction")
-    # What this transaction wrote has its id in its name, which is younger than the base: only later commits can have
-    # added the path.
+    # The files that this transaction wrote have its id in their names, and the id is younger than the base: only later
+    # commits can have added the path.
     looked_up = [result for result in edit.results if is_later or not result.written]
     live = live_paths(snapshot, looked_up, edit.removed) if looked_up else []
     if live:
@@ -151,7 +151,7 @@ def _check_added(snapshot: Snapshot, edit: Edit, *, is_later: bool) -> None:
 
 
 def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: pa.Table) -> list[str]:
-    """The paths of results that are live already, in files that are not `removed`."""
+    """Return the paths of results that are live already, in files that are not `removed`."""
     added, removed_ids = _added_paths(results), to_numpy(removed.column("file_id"))
     if not snapshot.instant.totals["files"]:
         return []
@@ -159,7 +159,7 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: pa.Ta
     if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
         ids_by_path = snapshot.find(added.to_pylist())
         is_removed = np.isin(np.fromiter(ids_by_path.values(), np.uint64, len(ids_by_path)), removed_ids)
-        return [path for path, is_gone in zip(ids_by_path, is_removed.tolist(), strict=True) if not is_gone]
+        return [path for path, is_out in zip(ids_by_path, is_removed.tolist(), strict=True) if not is_out]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])
     same = files.filter(pc.is_in(files.column("path"), value_set=combine(added)))
     is_removed = np.isin(to_numpy(same.column("file_id")), removed_ids)
@@ -171,7 +171,7 @@ def _added_paths(results: Sequence[TaskResult]) -> pa.ChunkedArray:
 
 
 def _partitions_of(snapshot: Snapshot, results: Sequence[TaskResult]) -> list[int] | None:
-    """The partitions in which a path of results could be live already; None for all, if paths do not say."""
+    """Return the partitions in which a path of results could be live already; None for all, if paths do not show it."""
     if snapshot.instant.source.get("partitions_declared") or any(r.declares_partitions for r in results):
         return None
     texts = set().union(*(r.files.column("partition").to_pylist() for r in results))

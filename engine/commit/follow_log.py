@@ -1,8 +1,8 @@
-"""Following the log of another format: from its state to columns of the table, and to files added and removed.
+"""Following the log of another format: turn a state of it into columns of the table, and files added and removed.
 
-What is found here is bound to a version either by a commit (`sync_log.py`), or for one handle (`with_tail`). Such a
-handle pins a pair: our version, and a state of the log. What changed between is bound to the version just as a
-commit would bind it, but the run of the manifest stays in memory, and no index covers it: added files may match,
+The result is bound to a version either by a commit (`sync_log.py`), or for one handle (`with_tail`). Such a handle pins
+a pair: a version of Skipstone's, and a state of the log. The changes between them are bound to the version just as a
+commit would bind them, but the run of the manifest stays in memory, and no index covers it: added files may match,
 removed ones are not read.
 """
 
@@ -36,16 +36,16 @@ from ..tasks.log_attach import opened
 from .bind import REMOVED, bind
 from .schemas import check_table_schema, identified, with_indexes_left, with_leaves
 
-# What tells a file from itself at another state of the log, besides its path and size.
+# The fields, with path and size, that distinguish a file from the same file at another state of the log.
 _AS_TEXTS = ("deletes", "kind", "file_group", "slice_instant", "commit", "merge")
 
 
 @dataclass
 class Followed:
-    """What a state of the log makes of a version.
+    """The changes that a state of the log makes to a version.
 
-    instant    the version with the columns of that state; its files are those of the version still (or none, where the
-               table was made again: then all live files are added)
+    instant    the version with the columns of that state; its files are still those of the version (or none, if the
+               table was created again: then all live files are added)
     naming     how the added files name their columns
     added      files that were added (LOG_FILES)
     removed    the removed files (`bind.REMOVED`)
@@ -58,8 +58,8 @@ class Followed:
 
 
 def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed:
-    """What changes where a version follows the log to a state. Raises SchemaError, NotReadableError for columns that
-    cannot be followed."""
+    """Return the changes if a version follows the log to a state. Raise SchemaError or NotReadableError for columns
+    that cannot be followed."""
     after = at_state(instant, state)
     is_fresh = is_fresh_start(instant, after)
     columns, changes = state.columns, state.changes
@@ -82,13 +82,13 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
         texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
         ids = sorted(before.partition_ids(texts).values()) if removed <= added_paths else None
         live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
-        is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
-        removed_files = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
+        is_lost = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
+        removed_files = live.filter(from_numpy(is_lost | _in_groups(before, live, changes.groups)))
     return Followed(after, naming, added, removed_files.select(REMOVED.names))
 
 
 def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str, str]]) -> np.ndarray:
-    """bool [files]: those of some file groups, which are named by their partition's text."""
+    """Return bool [files]: True for files of some file groups, each given as (the partition's text, the group)."""
     is_in = np.zeros(files.num_rows, dtype=bool)
     if groups:
         ids = snapshot.ids_by_text()
@@ -109,7 +109,7 @@ def _once(files: pa.Table) -> pa.Table:
 
 
 def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """(listed files that are not live unchanged, live files that are not listed unchanged)."""
+    """Return (listed files that are not live unchanged, live files that are not listed unchanged)."""
     rows = pc.index_in(listed.column("path"), value_set=combine(live.column("path")))
     before = live.select(["size_bytes", *_AS_TEXTS]).take(combine(rows))
     is_same = to_numpy(pc.fill_null(pc.equal(before.column("size_bytes"), listed.column("size_bytes")), False))
@@ -131,29 +131,29 @@ def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def at_state(base: Instant, state: LogState) -> Instant:
-    """A version with the source, and the columns, of another state of its log. A column keeps its id while the log
-    knows it by the same key and its type holds all that was; a table that was made anew keeps nothing, nor does one
-    whose files may not be of its types where a type holds no more what it held."""
+    """Return a version with the source and the columns of another state of its log. A column keeps its id while the log
+    identifies it by the same key and its type contains all earlier values. Nothing is kept of a table that was created
+    again, nor of one whose files may not have its types because a type no longer contains its earlier values."""
     columns = state.columns
     source = {**base.source, **describe(state)}
     if columns is None:
         return replace(base, source=source)
     last = recorded_state(base)
-    # Files are read by the names within their columns as these were when they were bound.
+    # Files are read by the names within their columns at the time when they were bound.
     inner = base.source.get("inner", {})
     keys = [columns.keys[name] for name in columns.partitioning]
     stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in last.partitioning] == keys
-    stays = stays and not _renamed_within(inner, columns.inner) and not _may_hold(base, inner, columns.inner)
+    stays = stays and not _renamed_within(inner, columns.inner) and not _may_have(base, inner, columns.inner)
     stays = stays and not _remapped(base, columns.naming)
     stays = stays and not any(str(number) not in inner for number in columns.naming.nested_defaults)
     if state.kind == DELTA and not inner and any(pa.types.is_nested(f.type) for f in base.schema):
         # Until its columns were mapped, the names in files were the table's.
         stays = stays and all(path == physical for physical, path in columns.inner.items())
-    stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
-    if columns.naming.types is not None:  # files of before would fit no more
+    stays = stays and all(_contains(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
+    if columns.naming.types is not None:  # otherwise earlier files would no longer fit
         stays = stays and all(
-            _holds(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
+            _contains(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
         )
     if not stays:
         return fresh(base, columns, source)
@@ -161,7 +161,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
 
 
 def _renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-    """The ids of fields within columns (`Columns.inner`) that have another path than before, or the path of another."""
+    """Return the ids of fields within columns (`Columns.inner`) whose path changed, or was that of another field."""
     ids = {path: number for number, path in before.items()}
     return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
 
@@ -173,8 +173,8 @@ def _mapping_texts(naming: ColumnNaming) -> dict[str, dict[str, str]]:
 
 
 def _remapped(base: Instant, naming: ColumnNaming) -> bool:
-    """Whether a file without field ids may have a field that the mapping of names gave to another column before, or to
-    none."""
+    """Return whether a file without field ids may have a field that the mapping of names assigned to another column
+    before, or to none."""
     if naming.fallback is None:
         return False
     before, now = _mapping_of(base), {path: str(number) for path, number in naming.fallback.items()}
@@ -183,8 +183,8 @@ def _remapped(base: Instant, naming: ColumnNaming) -> bool:
 
 
 def _mapping_of(base: Instant) -> dict[tuple[str, ...], str]:
-    """{path of names in a file: key} by which a version read files without field ids. A table that had no mapping of
-    names reads them only if each field still has its first name, which contains no dot."""
+    """Return {path of names in a file: key} by which a version read files without field ids. A table that had no
+    mapping of names reads them only if each field still has its first name, which contains no dot."""
     if "mapping" in base.source:
         return {tuple(json.loads(path)): number for path, number in base.source["mapping"].items()}
     names = {number: name for name, number in base.fields.items()}
@@ -197,8 +197,8 @@ def _mapping_of(base: Instant) -> dict[tuple[str, ...], str]:
     return mapping
 
 
-def _may_hold(base: Instant, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether files may hold a field within a column that is new to us, or, under its name, another."""
+def _may_have(base: Instant, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Return whether files may have a field within a column that is new to the table, or another under its name."""
     paths = [path for number, path in after.items() if number not in before]
     keys = {number: f"{key}." for key, number in base.source["keys"].items()}
     for file in base.file_schemas if paths else ():
@@ -213,13 +213,13 @@ def _may_hold(base: Instant, before: Mapping[str, str], after: Mapping[str, str]
 
 
 def is_fresh_start(before: Instant, after: Instant) -> bool:
-    """Whether `at_state` kept nothing of a version."""
+    """Return whether `at_state` kept nothing of a version."""
     return not {i.id for i in before.indexes}.intersection(i.id for i in after.indexes)
 
 
 def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...] | None = None) -> Instant:
-    """A version without files, with the columns of a state and ids that were never given. Statistics are kept of the
-    leaves that are `chosen` (default: all, to a limit); filters of columns that are still there start empty."""
+    """Return a version without files, with the columns of a state and ids that were never used. It keeps statistics of
+    the `chosen` leaves (default: all, up to a limit); filters of columns that still exist start empty."""
     check_table_schema(columns.schema, columns.partitioning)
     after = identified(replace(base, indexes=()), columns.schema, {})
     data_paths = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
@@ -257,7 +257,7 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     kept_fields = {}
     for name, key in columns.keys.items():
         number = old_fields.get(key)
-        if number is not None and _holds(columns.schema.field(name).type, base.schema.field(names[number]).type):
+        if number is not None and _contains(columns.schema.field(name).type, base.schema.field(names[number]).type):
             kept_fields[name] = number
     after = identified(base, columns.schema, kept_fields)
     keys = {key: after.fields[name] for name, key in columns.keys.items()}
@@ -276,13 +276,13 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     return after.with_new_index(IndexState.of_statistics(new, {"shard_bytes": SHARD_BYTES})) if new else after
 
 
-def _holds(kind: pa.DataType, old: pa.DataType) -> bool:
+def _contains(kind: pa.DataType, old: pa.DataType) -> bool:
     return merged_type(kind, old) == kind
 
 
 def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
-    """A file schema under the columns of another state. Where files are read by name alone, a new column may be
-    in a file that is older than it."""
+    """Return a file schema under the columns of another state. If files are read by name alone, a file may contain a
+    new column that is younger than the file."""
     keys = after.source["keys"]
     fields = {name: keys[old_keys[number]] for name, number in before.fields.items() if old_keys.get(number) in keys}
     schema = before.schema
@@ -298,7 +298,7 @@ def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name
 
 
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
-    """A version together with another state of its log."""
+    """Return a version together with another state of its log."""
     changes = followed(instant, readers, state)
     has_changed = changes.instant.schema != instant.schema
     results = opened(storage, changes.added, changes.naming, has_changed)
@@ -311,7 +311,7 @@ def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: Lo
 def with_files(
     base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: pa.Table
 ) -> Snapshot:
-    """A version for one handle: `base` with more files, which no index covers, and without others."""
+    """Return a version for one handle: `base` with more files, which no index covers, and without the removed ones."""
     bound = bind(Snapshot(base, readers), base, results, removed, remember_removed=False)
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
     manifest = base.manifest
@@ -326,7 +326,7 @@ def with_files(
 
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:
-    """A run of the manifest in memory alone: no other handle, and no process, knows its name."""
+    """Return a run of the manifest that exists only in memory, and only for this handle."""
     data = EntryBatch(keys, rows, deleted).encoded(MANIFEST_FORMAT)
     ends = (bound.as_py().hex() for bound in pc.min_max(keys).values())
     return Run(f"tail/{uuid.uuid4().hex}", len(data), len(keys), (segment, segment), *ends), data

@@ -1,11 +1,11 @@
 """Adding, refreshing, dropping and optimizing indexes, without a lock.
 
-A build reads the files that were live when it began and publishes what it covers: files that others commit meanwhile
-are in later segments, which it does not cover, so they may match until `refresh_index`. A long build publishes what it
-has from time to time, the rest being holes: killed, it has lost only what came after, and a refresh goes on from there.
+A build reads the files that were live when it began and publishes what it covers. Files that others commit during the
+build are in later segments, which it does not cover: they may match until `refresh_index`. A long build publishes its
+progress from time to time, with holes for the rest. If it is killed, a refresh continues from the last publication.
 
-`optimize` does at once what commits leave for later: indexes cover the files that they lack, each by a refresh of its
-own; then, in one instant, each kind of index merges its runs and drops the entries of files that are gone.
+`optimize` does all that commits postpone: indexes cover the files that they lack, each by its own refresh; then, in one
+instant, each kind of index merges its runs and drops the entries of files that were removed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def create_index(
     options: dict[str, Any],
     progress: Progress | None,
 ) -> int:
-    """See `Table.create_index`. `options`: those that were given."""
+    """See `Table.create_index`. `options`: only those that the caller passed."""
     index_kind = kind_named(kind)
     if maintain not in ("commit", "refresh"):
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
@@ -84,7 +84,7 @@ def create_index(
             returned = returned_files(handle.committed, newest)
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
-                    raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
+                    raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} concurrently")
                 if _same(after, state, index_kind) is not None:
                     raise CommitConflictError(f"another writer created a {kind} index of {names[0]!r} concurrently")
                 after = after.with_new_index(_with_built(handle, state, result, index_kind, returned))
@@ -100,8 +100,8 @@ def create_index(
 def _define_over_derived(
     handle: Handle, names: Sequence[str], index_kind: IndexKind, maintain: str, options: dict[str, Any]
 ) -> None:
-    """Publish the definition of indexes of which some are over elements or expressions: nothing is covered yet. So
-    those who build them, in any process, find an id for these in the version that they read."""
+    """Publish the definitions of indexes, some of which are over elements or expressions, and cover nothing yet. So the
+    processes that build them find ids of these in the version that they read."""
 
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
         after, states, called = newest.instant, [], []
@@ -136,7 +136,7 @@ def refresh_index(handle: Handle, columns: str | Sequence[str], kind: str, *, pr
 
 
 def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
-    """Every index covers the files that it lacks. Returns the version; nothing to cover makes none."""
+    """Make every index cover the files that it lacks. Return the version; if none lacks files, create none."""
     for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
         index_kind = kind_or_none(name)
         while index_kind is not None and _refreshed(
@@ -147,7 +147,7 @@ def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
 
 
 def _refreshed(handle: Handle, indexes: Sequence[IndexState], index_kind: IndexKind, progress: Progress | None) -> bool:
-    """Builds what some indexes lack, and publishes it; True where files are left that the build did not reach."""
+    """Build what some indexes lack, and publish it. Return True if the build did not reach all files."""
     base = handle.instant
     stale = [
         index if _is_current(base, index, index_kind) else _renewed(base, index, index_kind)
@@ -212,7 +212,7 @@ def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: BuildC
 def _with_built(
     handle: Handle, index: IndexState, built: BuildResult, index_kind: IndexKind, returned: np.ndarray = _NONE
 ) -> IndexState:
-    """An index with what was built of the files that it lacked. `returned`: files that returned since the build
+    """Return an index with the files that were built for it. `returned`: files that were restored since the build
     began."""
     holes = [*built.left_out, *built.not_reached, *returned.tolist()]
     if not index_kind.covers_delta_logs:
@@ -231,10 +231,10 @@ def _joined(
     newest: Snapshot,
     returned: np.ndarray,
 ) -> IndexState:
-    """An index as it is now, with what a build added to `before`. Runs, segments and holes that others
-    added meanwhile stay; holes that the build filled go. What others covered is no hole, though the build could not: it
-    would be covered again, and counted twice in an aggregate."""
-    if current.options != built.options:  # it was started again: what commits added to the old one is of no use
+    """Return the current index with what a build added to `before`. Keep the runs, segments and holes that others added
+    concurrently; remove the holes that the build filled. A file that others covered is no hole, even if the build could
+    not cover it: it would be covered again, and counted twice in an aggregate."""
+    if current.options != built.options:  # it was started again: entries that commits added to the old one are useless
         return built
     files = handle.committed.files()
     ids = np.concatenate([to_numpy(files.column("file_id")), returned])
@@ -260,7 +260,7 @@ def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
         after = newest.instant
         remaining = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in dropped)) for i in after.indexes)
-        # The statistics that `create` made stay when their last column goes: they hold the places of the fine ones.
+        # `create`'s statistics stay when their last column is dropped: they store the places of the fine filters.
         indexes = tuple(i for i in remaining if i.columns or i.id == first_stats(after).id)
         return Edit(after=after.with_indexes(indexes), summary={"dropped": names})
 
@@ -281,7 +281,7 @@ def _label(instant: Instant, index_kind: IndexKind, index: IndexState) -> str:
 
 
 def _same(instant: Instant, wanted: IndexState, index_kind: IndexKind) -> IndexState | None:
-    """The index that exists already in the place of a wanted one."""
+    """Return the existing index that conflicts with a wanted one; None if there is none."""
     for index in instant.indexes:
         is_same = (
             index.columns == wanted.columns if index_kind.is_compound else set(index.columns) & set(wanted.columns)
@@ -292,7 +292,7 @@ def _same(instant: Instant, wanted: IndexState, index_kind: IndexKind) -> IndexS
 
 
 def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> list[IndexState]:
-    """The indexes of some columns: one of all of them where they are its key, else those in which each is."""
+    """Return the indexes of some columns: the one whose key they are, or the ones that contain each of them."""
     leaves = leaf_types(instant.schema)
     names = [indexed_name(instant, name) for name in names]
     for name in names:
@@ -323,7 +323,7 @@ def _no_index(name: str, index_kind: IndexKind) -> InvalidArgumentError:
 
 
 def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> pa.Table:
-    """The live files that an index does not cover: bases, or all."""
+    """Return the live files that an index does not cover: only bases, or with `with_logs` all."""
     files = handle.committed.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     lacks = ~is_covered(index.coverage, segments, ids)
@@ -333,14 +333,14 @@ def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> p
 
 
 def _gains(handle: Handle, before: IndexState, built: BuildResult, index_kind: IndexKind) -> bool:
-    """True where a build covers a file that the index lacked, or takes it out of doubt."""
+    """Return True if a build covers a file that the index lacked, or makes its coverage certain."""
     after = _with_built(handle, before, built, index_kind)
     return _is_in_doubt(handle, before) or _lacking(handle, after).num_rows < _lacking(handle, before).num_rows
 
 
 def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
-    """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
-    versions that commits made meanwhile, even those that only took files out."""
+    """Return True for statistics that have an entry of every live file, though their coverage does not show it: it
+    leaves out versions that commits created concurrently, even those that only removed files."""
     is_whole = index.coverage.is_whole(handle.version)
     return index.is_statistics and not is_whole and not _lacking(handle, index).num_rows
 
@@ -350,14 +350,14 @@ def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
 
 def optimize(handle: Handle, progress: Progress | None) -> None:
     """See `Table.optimize`."""
-    handle.move_to(newest_after(handle.timeline, handle.instant))  # else what others dropped would be covered
+    handle.move_to(newest_after(handle.timeline, handle.instant))  # otherwise files that others removed are covered
     refresh_all(handle, progress=progress)
     merged_before: dict[tuple[str, ...], Run] = {}
     planned = handle.committed
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
         nonlocal planned
-        if len(returned_files(planned, newest)):  # what was merged before may lack their entries
+        if len(returned_files(planned, newest)):  # earlier merges may lack their entries
             merged_before.clear()
         planned = newest
         work, after = MergeContext(newest, writing, merged_before), newest.instant

@@ -1,13 +1,13 @@
-"""Purging: what was deleted is left nowhere, neither in old files nor in the index.
+"""Purging: remove all traces of deleted values, from old files and from the index.
 
-    clean      the older versions are given up, and the data files removed that only they named
-    purge      one version whose manifest and indexes are written again for the live files alone
-    clean      the index files removed that only versions before it named, and those versions shrunk
+    clean      gives up the older versions, and removes the data files that only they named
+    purge      publishes one version whose manifest and indexes are rewritten for the live files alone
+    clean      removes the index files that only earlier versions named, and shrinks those versions
 
-Each step leaves a table that reads right. A purge that was killed is done by the next one.
+The table is readable and correct after each step. If a purge is killed, the next one completes it.
 
-A transaction that is running could write a value into the index after the purge. So none may be younger than the safety
-margin, older ones are given up, and the build of an index that began before a purge cannot be committed after it.
+A running transaction could write a value into the index after the purge. So no transaction may be younger than the
+safety margin, older ones are given up, and an index build that began before a purge cannot be committed after it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def purge(handle: Handle, drop_savepoints: bool, min_age: dt.timedelta, progress
     latest = last = newest_after(handle.timeline, handle.instant)
     while last.action in OWN_ACTIONS and (before := handle.timeline.nearest(last.version - 1)) is not None:
         last = before
-    if latest.quarantined or last.action not in (PURGE, "create"):  # else nothing was deleted since
+    if latest.quarantined or last.action not in (PURGE, "create"):  # otherwise nothing was deleted since
         _publish(handle, progress)
     removed.append(_clean(handle, age_us, progress))
     removed.append(_remove_served(handle, progress))
@@ -85,7 +85,7 @@ def purge(handle: Handle, drop_savepoints: bool, min_age: dt.timedelta, progress
 
 
 def _remove_served(handle: Handle, progress: Progress | None) -> pa.Table:
-    """Remove the manifests that `serve` wrote, which contain partition values. It writes those of live files again."""
+    """Remove the manifests that `serve` wrote, which contain partition values. It rewrites those of live files."""
     entries = walk(handle.index_storage, [SERVED_FOLDER])
     remove_here(handle, [("manifest", entry) for entry in entries], progress)
     rows = [{"kind": "manifest", "path": entry.path, "size_bytes": entry.size_bytes} for entry in entries]
@@ -104,7 +104,7 @@ def _check_no_writer(handle: Handle, latest: Instant, age_us: int, min_age: dt.t
 
 
 def _clean(handle: Handle, age_us: int, progress: Progress | None) -> pa.Table:
-    """Clean everything but the newest version and what transactions write now."""
+    """Clean everything except the newest version and the files that transactions are writing."""
     listing, _ = _listing(handle, newest_after(handle.timeline, handle.instant), age_us)
     removed, _ = clean_listed(handle, listing, 1, progress, shrunk_bytes=0)
     of_index = removed.filter(pc.not_equal(removed.column("kind"), "data"))
@@ -113,8 +113,8 @@ def _clean(handle: Handle, age_us: int, progress: Progress | None) -> pa.Table:
 
 
 def _listing(handle: Handle, latest: Instant, age_us: int) -> tuple[CleanListing, list[str]]:
-    """(the files, of which all are old except those of transactions that may be running; temporary files that are
-    younger than the safety margin, which are not listed)."""
+    """Return (the files, of which all are old except those of transactions that may be running; temporary files that
+    are younger than the safety margin, which the first part leaves out)."""
     data_files = walk(handle.storage, [""]) if handle.log is None else []
     listing = list_files(handle, age_us, data_files)
     young = set(listing.young)
@@ -137,7 +137,7 @@ def _listing(handle: Handle, latest: Instant, age_us: int) -> tuple[CleanListing
 
 
 def _publish(handle: Handle, progress: Progress | None) -> None:
-    """Publish a version whose index has nothing of removed files, and which gives up all versions before it."""
+    """Publish a version whose index contains nothing of removed files, and which gives up all versions before it."""
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit:
         base = newest.instant
@@ -145,7 +145,7 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
         if base.savepoints:
             raise CommitConflictError("another writer created a savepoint concurrently; purge again")
         forgotten = {} if present is None else _missing(newest, present)
-        handle.storage.settle_deletes(forgotten.values(), with_folders=True)  # so that none comes back
+        handle.storage.settle_deletes(forgotten.values(), with_folders=True)  # so that a crash restores none
         writing.purged = set()
         manifest = writing.compact(base.manifest, "pm", MANIFEST_FORMAT, keep=_kept_entries(newest, forgotten))
         assert manifest is not None
@@ -176,16 +176,16 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
 
 
 def _missing(snapshot: Snapshot, present: set[str]) -> dict[int, str]:
-    """Id -> path of the removed files that are not on storage any more. Of those outside the directory nothing is
-    known. `present`: the paths in it."""
+    """Return id -> path of the removed files that are no longer on storage. Files outside the directory are left out,
+    because nothing is known about them. `present`: the paths in the directory."""
     removed = snapshot.removed_files().select(["file_id", "path"])
     pairs = zip(*(column.to_pylist() for column in removed.columns), strict=True)
     return {number: path for number, path in pairs if path not in present and not is_uri(path)}
 
 
 def _kept_entries(snapshot: Snapshot, forgotten: Mapping[int, str]) -> Keep:
-    """Which entries of the manifest stay: live files, the removed files that are not forgotten, the partitions of live
-    files, keys of commits."""
+    """Return which entries of the manifest stay: live files, the removed files that are not forgotten, the partitions
+    of live files, keys of commits."""
     partitions = to_numpy(snapshot.partitions().column("partition_id"))
     ids_forgotten, live = np.sort(np.fromiter(forgotten, np.uint64, len(forgotten))), snapshot.numbers()
 

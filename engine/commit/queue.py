@@ -1,16 +1,16 @@
-"""An advisory queue of commits that lost a race, so that the one that has waited longest goes first.
+"""An advisory queue of commits that lost a race, so that the commit that has waited longest is first.
 
     queue/ENTERED-TRANSACTION     an empty file; ENTERED: when its commit entered, 16 digits of microseconds since 1970
                                   UTC by the storage's clock
 
-Only `put_if_absent` of an instant decides who is first. The queue orders those that take part: a commit that lost a
-race enters it, tries again when no live ticket is older than its own, and leaves it at its end. A process that met
-other writers in the last seconds enters before its first attempt, too; one that committed in the last seconds looks
-whether others wait, else it could win every race against them and never know. Any other commit makes no request here.
-A writer that cannot write to the queue, or does not know of it, does no harm, and none comes to it.
+Only `put_if_absent` of an instant decides which commit is first. The queue orders the commits that take part: a commit
+that lost a race enters it, tries again when no live ticket is older than its own, and leaves it when it ends. A process
+that met other writers in the last seconds also enters before its first attempt. A process that committed in the last
+seconds checks if others wait: otherwise it could win every race against them without noticing. Any other commit makes
+no request here. A writer that cannot write to the queue, or does not use it, does no harm and suffers none.
 
 A ticket is live while its file is young compared with the waiting commit's own, both by the storage's clock: each
-waiting commit writes its file again every second. So a process that was killed or stopped, or whose attempt takes long,
+waiting commit rewrites its file every second. So a process that was killed or stopped, or whose attempt takes long,
 delays the others by less than five seconds.
 """
 
@@ -31,8 +31,8 @@ FOLDER = "queue"
 TICKET = re.compile(rf"{FOLDER}/[0-9]{{16}}-[0-9a-f]{{32}}", re.ASCII)
 _BEAT_S = 1.0
 _LEASE_S = 3.0
-_ABANDONED_S = 60.0  # the ticket of a dead process is removed by those that come later
-_TURN_S_MAX = 30.0  # a commit that is at the head for longer no longer holds up the others
+_ABANDONED_S = 60.0  # later commits remove the ticket of a dead process
+_TURN_S_MAX = 30.0  # a commit that is at the head for longer no longer delays the others
 _RECENT_S = 5.0
 _POLL_S, _POLL_S_MAX = 0.004, 0.5
 _PAUSE_S_MAX = 0.5
@@ -41,7 +41,7 @@ _committed: dict[str, float] = {}  # by root: when this process last ended a com
 
 
 class Turn:
-    """The place of one commit in the queue of its table. Used as a context, which leaves the queue at its end."""
+    """The place of one commit in the queue of its table. It is a context manager that leaves the queue at its end."""
 
     def __init__(self, timeline: Timeline, transaction: str):
         self._timeline, self._transaction = timeline, transaction
@@ -58,8 +58,8 @@ class Turn:
                 self._timeline.storage.delete(self._ticket)
 
     def wait(self, attempt: int, others: bool | None = None) -> bool:
-        """Return when this commit should try: immediately for a first attempt if this process met no others. True if
-        others may have committed since the caller looked. `others`: what `others_wait` returned shortly before."""
+        """Return when this commit should try: immediately for a first attempt if this process met no others. Return
+        True if others may have committed since the caller read. `others`: the last result of `others_wait`."""
         root = self._timeline.storage.uri
         if attempt:
             _contended[root] = time.monotonic()
@@ -93,7 +93,7 @@ class Turn:
             time.sleep(min(_POLL_S_MAX, len(older) * max(_POLL_S, now - started)))
 
     def _older_tickets(self, ticket: str) -> tuple[list[str], bool]:
-        """The live tickets of others that are older than this commit's, the oldest first; whether none is live."""
+        """Return the live tickets of others that are older than this commit's, oldest first; whether none is live."""
         files, _ = self._timeline.storage.list_folder(FOLDER)
         tickets = [entry for entry in files if TICKET.fullmatch(entry.path)]
         mine = next((entry for entry in tickets if entry.path == ticket), None)
@@ -108,7 +108,7 @@ class Turn:
 
 
 def others_wait(timeline: Timeline) -> bool:
-    """Whether commits wait in the queue. Asked for where this process has just committed: else nobody looks, and it is
+    """Return whether commits wait in the queue. Only checked if this process has just committed; otherwise return
     False."""
     if not _is_recent(_committed, timeline.storage.uri):
         return False
@@ -123,10 +123,10 @@ def _is_recent(times: dict[str, float], root: str) -> bool:
 
 
 def _age_s(entry: Entry, other: Entry) -> float:
-    """How far two files' times are apart: one from the future, before a clock was set back, is no younger."""
+    """Return the distance of two files' times: a time in the future, before a clock was set back, is no younger."""
     return abs(other.modified_ns - entry.modified_ns) / 1e9
 
 
 def pause(attempt: int) -> None:
-    """Sleeps for a random time that grows with the attempts, so that writers do not meet again."""
+    """Sleep for a random time that grows with the attempts, so that writers do not meet again."""
     time.sleep(random.uniform(0, min(_PAUSE_S_MAX, 0.005 * 2 ** min(attempt, 7))))

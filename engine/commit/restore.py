@@ -1,15 +1,15 @@
-"""Restore, rollback and savepoints: a version holds the whole state, so to go back is to publish that state again.
+"""Restore, rollback and savepoints: a version contains the whole state, so going back publishes that state again.
 
     restore     the files of an older version, whatever was committed since
     rollback    the files of the version before the newest one, or before the newest n
     savepoint   a name for a version, kept in every version until it is dropped
 
-The new version has the manifest of the older one, and for each index that exists now its runs and its coverage of then,
-which agree with each other. An index that was created since keeps its runs, and does not cover the files that return.
-The schema, the definitions of indexes, the marks of ids and what is remembered of removed files are those of now. A
-file that returns keeps its id, and its data must be there, unchanged.
+The new version has the manifest of the older one. Each index that exists now gets its runs and its coverage of then,
+which agree with each other. An index that was created since keeps its runs, and does not cover the restored files. The
+schema, the definitions of indexes, the next free ids and the records of removed files are the current ones. A restored
+file keeps its id, and its data must exist, unchanged.
 
-A build that began while such a file was away must not cover it: see `returned_files`.
+A build that began before such a file was restored must not cover it: see `returned_files`.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def _rows(snapshot: Snapshot, ids: np.ndarray) -> pa.Table:
 
 
 def _state_then(newest: Instant, wanted: Instant, returning: np.ndarray) -> Instant:
-    """The newest version with the files of an older one. No live file is of a version between the two, so indexes may
-    cover these versions."""
+    """Return the newest version with the files of an older one. No live file belongs to a version between the two, so
+    indexes may cover these versions."""
     then = {index.id: index for index in wanted.indexes}
     between = Coverage(((wanted.version + 1, newest.version),)) if wanted.version < newest.version else Coverage()
     indexes: list[IndexState] = []
@@ -164,13 +164,13 @@ def _state_then(newest: Instant, wanted: Instant, returning: np.ndarray) -> Inst
 
 
 def _are_same(newest: Snapshot, wanted: Snapshot, returning: pa.Table, leaving: pa.Table) -> bool:
-    """Whether the files of two versions differ in nothing but their ids: a file that was bound again has another."""
+    """Return whether the files of two versions differ only in their ids: a file that was bound again has another id."""
     contents = (_contents(leaving, newest, newest.instant), _contents(returning, wanted, newest.instant))
     return contents[0] == contents[1]
 
 
 def _contents(files: pa.Table, snapshot: Snapshot, now: Instant) -> Counter[tuple]:
-    """What files differ by, apart from their ids: their fields, and which columns of the table they are read by."""
+    """Return what distinguishes files, except their ids: their fields, and the columns of the table that they have."""
     bindings = {
         number: (schema.schema, schema.is_declared, frozenset(bound_names(now, schema).items()), repr(schema.nested))
         for number in files.column("schema_id").unique().to_pylist()
@@ -185,8 +185,8 @@ def _contents(files: pa.Table, snapshot: Snapshot, now: Instant) -> Counter[tupl
 
 
 def _removals(newest: Snapshot, wanted: Snapshot, returning: pa.Table, leaving: pa.Table) -> list[EntryBatch]:
-    """Entries of the manifest for what is remembered of removed files now, and was not then, and for the files that
-    leave; not for those that return."""
+    """Return entries of the manifest for removed files that are recorded now, and were not then, and for the files that
+    leave; not for those that are restored."""
     back = {tuple(row.values()) for row in returning.select(IDENTITY).to_pylist()}
     names = ["file_id", "kind", *IDENTITY]
     then = {tuple(row.values()) for row in wanted.removed_files().select(names).to_pylist()}
@@ -206,8 +206,8 @@ def _removals(newest: Snapshot, wanted: Snapshot, returning: pa.Table, leaving: 
 
 
 def _identities(newest: Snapshot, wanted: Snapshot) -> list[EntryBatch]:
-    """Entries of the manifest for files of both versions that another size, time or etag was recorded for since, since
-    the table was adopted elsewhere."""
+    """Return entries of the manifest for files of both versions that got another size, time or etag since, because the
+    table was adopted elsewhere."""
     both = np.intersect1d(newest.numbers(), wanted.numbers(), assume_unique=True)
     now, then = _rows(newest, both), _rows(wanted, both)
     differs = np.zeros(len(both), dtype=bool)
@@ -222,16 +222,16 @@ def _identities(newest: Snapshot, wanted: Snapshot) -> list[EntryBatch]:
 
 
 def _check_data(handle: Handle, newest: Snapshot, wanted: Snapshot, returning: pa.Table) -> None:
-    """Raises NotReadableError, which names files that are to return and whose data are missing or changed, or a run of
-    an index. A file that was only declared, without time or etag, need not be there."""
+    """Raise NotReadableError, which names files to restore whose data are missing or changed, or a run of an index. A
+    file that was only declared, without time or etag, need not exist."""
     schemas = wanted.instant.file_schemas
     removed = newest.removed_files()
     removed = removed.filter(pc.equal(removed.column("kind"), CLEANED).fill_null(False))
     cleaned = {row["path"]: row for row in removed.select(IDENTITY).to_pylist()}
 
     def wrong(row: dict) -> str | None:
-        gone = cleaned.get(row["path"])
-        if gone is not None and all(None in (gone[n], row[n]) or gone[n] == row[n] for n in STAT_FIELDS):
+        record = cleaned.get(row["path"])
+        if record is not None and all(None in (record[n], row[n]) or record[n] == row[n] for n in STAT_FIELDS):
             return "a clean removed it from storage"
         is_unseen = schemas[row["schema_id"]].is_declared and row["modified_ns"] is None and row["etag"] is None
         try:
@@ -252,8 +252,8 @@ def _check_data(handle: Handle, newest: Snapshot, wanted: Snapshot, returning: p
 
 
 def _check_runs(handle: Handle, newest: Instant, wanted: Instant) -> None:
-    """Raises NotReadableError, which names a run that the older version has, and the newest not, and that is missing or
-    of another size."""
+    """Raise NotReadableError, which names a run that the older version has and the newest lacks, and that is missing or
+    has another size."""
     kept = {index.id for index in newest.indexes}
     named = {run.path for index in newest.indexes for run in index.runs} | {run.path for run in newest.manifest}
     runs = [*wanted.manifest, *(run for index in wanted.indexes if index.id in kept for run in index.runs)]
@@ -302,7 +302,7 @@ def drop_savepoint(handle: Handle, name: str) -> int:
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
         latest = newest.instant
         if latest.savepoints.get(name) != named:
-            raise CommitConflictError(f"another writer dropped the savepoint {name!r} meanwhile")
+            raise CommitConflictError(f"another writer dropped the savepoint {name!r} concurrently")
         remaining = {n: v for n, v in latest.savepoints.items() if n != name}
         return Edit(after=replace(latest, savepoints=remaining), summary={"dropped": name})
 

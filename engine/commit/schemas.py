@@ -1,4 +1,4 @@
-"""How the schemas of files meet the table's schema, and which leaf of a file is which column of the table."""
+"""How the schemas of files relate to the table's schema, and which leaf of a file is which column of the table."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot
 from ..storage import Storage
 
-_leaf_types = lru_cache(256)(leaf_types)  # a commit looks at those of its table and of its files several times
+_leaf_types = lru_cache(256)(leaf_types)  # a commit reads those of its table and of its files several times
 _NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
 
 
 def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
-    """One schema in which every file can be read: columns of all, each of a type that holds all of its values exactly.
-    `examples` names a file for each schema. Raises SchemaError naming two files whose column has no such type."""
+    """Return a schema in which every file can be read: columns of all, each of a type that contains all of its values
+    exactly. `examples` names a file per schema. Raise SchemaError that names two files if there is no such type."""
     types: dict[str, pa.DataType] = {}
     homes: dict[str, str] = {}
     for schema, example in zip(schemas, examples, strict=True):
@@ -53,7 +53,7 @@ def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
 
 
 def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
-    """The table's schema: data columns, then partition columns. A path's value wins over a column in the file."""
+    """Return the table's schema: data columns, then partition columns. A path's value overrides a file's column."""
     for field in fields:
         position = schema.get_field_index(field.name)
         schema = schema.append(field) if position < 0 else schema.set(position, field)
@@ -61,7 +61,7 @@ def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.
 
 
 def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
-    """Raises SchemaError for a schema that no table can have."""
+    """Raise SchemaError for a schema that no table can have."""
     _check_names(schema, "the schema")
     if len(partitioning) == len(schema.names):
         raise SchemaError("a table needs a column that is not a partition column")
@@ -99,15 +99,15 @@ def _named_twice(schema: pa.Schema) -> str | None:
 
 
 def check_fits(instant: Instant, schema: FileSchema, path: str) -> None:
-    """Raises SchemaError where a file's column cannot be read as the table's type without loss. Columns that the
-    table does not have are ignored: they do not belong to the table."""
+    """Raise SchemaError if a file's column cannot be read as the table's type without loss. Columns that the table does
+    not have are ignored."""
     reason = misfit(instant, schema)
     if reason is not None:
         raise SchemaError(f"{path}: {reason}")
 
 
 def misfit(instant: Instant, file: FileSchema) -> str | None:
-    """Why files of a schema cannot be files of the table; None where they can."""
+    """Return why files of a schema cannot be files of the table; None if they can."""
     twice = _named_twice(file.schema)
     if twice is not None:
         return f"two columns are named {twice!r}"
@@ -123,8 +123,8 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
 
 
 def types_to_fit(instant: Instant, file: FileSchema) -> dict[str, pa.DataType]:
-    """name -> type: the columns of the table that must be widened so that files of a schema fit. Empty if they fit, or
-    if no type contains the values of both."""
+    """Return name -> type of the columns of the table that must be widened so that files of a schema fit. It is empty
+    if they fit, or if no type contains the values of both."""
     if _named_twice(file.schema) is not None:
         return {}
     unlike = list(_unlike_types(instant, file))
@@ -133,8 +133,8 @@ def types_to_fit(instant: Instant, file: FileSchema) -> dict[str, pa.DataType]:
 
 
 class _Unlike(NamedTuple):
-    """A column of another type than the table's, and no narrower one: its name in the file and in the table, its type,
-    the table's, and one that contains the values of both."""
+    """A column whose type is neither the table's nor narrower: its name in the file and in the table, its type, the
+    table's, and a type that contains the values of both."""
 
     name: str
     table_name: str
@@ -154,15 +154,15 @@ def _unlike_types(instant: Instant, file: FileSchema) -> Iterator[_Unlike]:
 
 
 def check_instants_fit(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> None:
-    """Raises SchemaError naming a file whose instants do not fit (see `misfit_instants`)."""
+    """Raise SchemaError that names a file whose instants do not fit (see `misfit_instants`)."""
     for file, reason in misfit_instants(instant, file_schemas, result).items():
         raise SchemaError(f"{result.files.column('path')[file].as_py()}: {reason}")
 
 
 def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> dict[int, str]:
-    """The files (by position) whose instants, of a coarser unit, do not all lie in the span of nanoseconds that the
-    table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read.
-    `file_schemas`: what the result's schemas are in the table."""
+    """Return the files (by position) whose instants, of a coarser unit, are not all within the span of nanoseconds of
+    the table's column (1677 to 2262), or may not be: such rows are neither found nor read. `file_schemas`: the result's
+    schemas as bound to the table."""
     table = _leaf_types(instant.schema)
     wanted = {instant.columns[p]: k for p, k in table.items() if pa.types.is_timestamp(k) and k.unit == "ns"}
     reasons: dict[int, str] = {}
@@ -179,7 +179,7 @@ def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result
 
 
 def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) -> list[int]:
-    """The files of one schema whose instants in a column are not known to fit nanoseconds."""
+    """Return the files of one schema whose instants in a column are not known to fit nanoseconds."""
     low, high = _ns_span(kind)
     is_empty = _are_empty(result.files).tolist()
     schema_ids = result.files.column("schema_id").to_pylist()
@@ -200,19 +200,19 @@ def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) 
 
 
 def _ns_span(kind: pa.DataType) -> tuple[int, int]:
-    """The first and the last count of a type of timestamps or dates that fits nanoseconds."""
+    """Return the first and the last count of a type of timestamps or dates that fits nanoseconds."""
     ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
     return -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
 
 
 def _are_empty(files: pa.Table) -> np.ndarray:
-    """bool [files]: files that certainly have no rows."""
+    """Return bool [files]: True for files that certainly have no rows."""
     is_empty = pc.and_(pc.equal(files.column("row_count"), 0), files.column("rows_exact"))
     return to_numpy(pc.fill_null(is_empty, False)).copy()
 
 
 def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
-    """Whether the statistics prove that the timestamps or dates of a column fit nanoseconds in every live file."""
+    """Return whether the statistics prove that a column's timestamps or dates fit nanoseconds in every live file."""
     files = snapshot.files(columns=["kind", "row_count", "rows_exact"])
     fits = _are_empty(files)
     statistics = StatsColumn.of(snapshot, column, ())
@@ -232,8 +232,8 @@ def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
 
 
 def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type can be read as another without loss. The size of offsets does not matter: `large_string`
-    is read as `string`."""
+    """Return whether values of a type can be read as another without loss. The size of offsets does not matter:
+    `large_string` is read as `string`."""
     return merged_type(_with_small_offsets(wanted), _with_small_offsets(kind)) == _with_small_offsets(wanted)
 
 
@@ -251,7 +251,7 @@ def _with_small_offsets(kind: pa.DataType) -> pa.DataType:
 
 @lru_cache(256)
 def leaves_below(schema: pa.Schema) -> Mapping[str, tuple[str, str]]:
-    """The leaves of `leaf_types` as (top-level column, dotted path below it: "" where it is the leaf itself)."""
+    """Return the leaves of `leaf_types` as (top-level column, dotted path below it: "" if it is the leaf itself)."""
     leaves = _leaf_types(schema)
     split = {}
     for field in schema:
@@ -262,7 +262,7 @@ def leaves_below(schema: pa.Schema) -> Mapping[str, tuple[str, str]]:
 
 
 def identified(base: Instant, schema: pa.Schema, kept: Mapping[str, int]) -> Instant:
-    """A version with the columns of a schema. Columns that are `kept` (name -> id) keep their id, and the leaves below
+    """Return a version with the columns of a schema. Columns in `kept` (name -> id) keep their id, and the leaves below
     them theirs; the others get new ids."""
     leaves = {(base.fields[n], below): base.columns[path] for path, (n, below) in leaves_below(base.schema).items()}
     following, fields, columns = dict(base.next), dict[str, int](), dict[str, int]()
@@ -277,8 +277,8 @@ def identified(base: Instant, schema: pa.Schema, kept: Mapping[str, int]) -> Ins
 
 
 def with_indexes_left(after: Instant) -> Instant:
-    """A version with its indexes over the columns that it still has; an index whose key is all of them goes with the
-    first that goes. The statistics that `create` made stay without any: they hold the places of the fine ones."""
+    """Return a version with its indexes over the columns that it still has. A compound index is dropped with the first
+    of its columns. `create`'s statistics stay even without columns: they store the places of the fine filters."""
     first = first_stats(after).id
     lists = {number for name, number in after.fields.items() if is_list(after.schema.field(name).type)}
     leaves = set(after.columns.values())
@@ -307,10 +307,10 @@ def file_schema(
     names: Mapping[str, str] | None = None,
     nested: NestedNames | None = None,
 ) -> FileSchema:
-    """Which columns of the table, as it is at `instant`, those of a file are.
+    """Return the file schema that maps the columns of a file to those of the table at `instant`.
 
-    Its names are those that the table had at `named_at`, or map to them by `names`: a column that was renamed since is
-    followed, one that was dropped since no longer belongs to the table. `nested`: its names of fields within columns.
+    The file's names are those of the table at `named_at`, or map to them by `names`. A column that was renamed since is
+    followed; one that was dropped since no longer belongs to the table. `nested`: names of fields within columns.
     """
     live = set(instant.fields.values())
     names_in_table = {physical: physical for physical in schema.names} if names is None else names
@@ -324,14 +324,14 @@ def file_schema(
 
 
 def schemas_of(instant: Instant, named_at: Instant, result: TaskResult) -> list[FileSchema]:
-    """The file schema of each physical schema of a task's result."""
+    """Return the file schema of each physical schema of a task's result."""
     names_of = [result.names_of(position) for position in range(len(result.schemas))]
     pairs = zip(result.schemas, names_of, strict=True)
     return [file_schema(instant, named_at, schema, names=names, nested=nested) for schema, (names, nested) in pairs]
 
 
 def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
-    """A file schema whose top-level columns are known, with its leaves: those that the table has, too, in a type
+    """Return a file schema whose top-level columns are known, with its leaves: those that the table also has, in a type
     to which they widen."""
     names = {number: name for name, number in instant.fields.items()}
     table, types = _leaf_types(instant.schema), _leaf_types(file.schema)
@@ -355,8 +355,8 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
 
 
 def misfits(instant: Instant, results: Sequence[TaskResult], ids_by_text: Collection[str]) -> dict[str, str]:
-    """path -> why it does not fit: a column whose values the table's type does not hold, or partition keys that are
-    not the table's."""
+    """Return path -> why it does not fit: the table's type does not contain the values of a column, or the partition
+    keys are not the table's."""
     fields = [instant.schema.field(name) for name in instant.partitioning]
     reasons: dict[str, str] = {}
     for result in results:
@@ -396,7 +396,7 @@ def _partition_misfit(text: str, fields: Sequence[pa.Field]) -> str | None:
 def without(
     results: Sequence[TaskResult], paths: Collection[str], index_storage: Storage | None = None
 ) -> list[TaskResult]:
-    """Results without some of their files; a task index file of which none is left is removed from a storage."""
+    """Return results without some of their files. Remove a task index file from the storage if none of its is left."""
     if not paths:
         return list(results)
     remaining = []
@@ -410,15 +410,15 @@ def without(
 
 
 def reasons_of(quarantined: Iterable[dict]) -> dict[str, str]:
-    """path -> reason of quarantined files."""
+    """Return path -> reason of quarantined files."""
     return {file["path"]: file["reason"] for file in quarantined}
 
 
 def quarantined_of(
     unread: Iterable[dict], reasons: Mapping[str, str], results: Sequence[TaskResult]
 ) -> tuple[dict, ...]:
-    """What an instant records of quarantined files: those that could not be read, and those of the results that do not
-    fit."""
+    """Return what an instant records of quarantined files: the files that could not be read, and those of the results
+    that do not fit."""
     rows: dict[str, int] = {}
     for result in results if reasons else ():
         columns = (result.files.column(name).to_pylist() for name in ("path", "row_count"))
@@ -427,12 +427,12 @@ def quarantined_of(
     return tuple(sorted([*unread, *misfits], key=lambda file: file["path"]))
 
 
-# -- what a new table makes of a listing ------------------------------------------------------------------------------
+# -- how a new table interprets a listing -----------------------------------------------------------------------------
 
 
 def minority(results: Sequence[TaskResult], *, infers_keys: bool) -> set[str]:
-    """The paths of files that do not go together with most files of a listing, in the types of their columns or, where
-    those are inferred, in their partition keys. Empty where they are no fewer than the others."""
+    """Return the paths of files that do not match most files of a listing, in the types of their columns or, if those
+    are inferred, in their partition keys. Return none if they are at least as many as the others."""
     schemas: Counter[pa.Schema] = Counter()
     keys: Counter[tuple[str, ...]] = Counter()
     for result in results:
@@ -459,7 +459,7 @@ def _is_odd_partition(text: str, usual: tuple[str, ...]) -> bool:
 
 
 def _odd_schemas(schemas: Counter[pa.Schema]) -> set[pa.Schema]:
-    """The schemas that do not go together with those of more files."""
+    """Return the schemas that do not match those of more files."""
     types: dict[str, pa.DataType] = {}
     odd = set()
     for schema, _ in schemas.most_common():

@@ -1,11 +1,11 @@
-"""Following a directory: what appeared, went, or changed under the same path becomes one commit.
+"""Following a directory: files that were added, removed, or changed under the same path become one commit.
 
-The order is what keeps it right next to other writers. First the listing, then the latest version. A file that a
-transaction of this table wrote has the table's id in its name: if it is not live, a sync leaves it alone. The listing
-may have missed what was committed since it began, or show an older state of it: it proves nothing about these files. A
-file that was removed or replaced in the table, and is on storage unchanged, is not added again.
+The order of steps makes it correct next to other writers: first the listing, then the latest version. A file that a
+transaction of this table wrote has the table's id in its name: if it is not live, a sync ignores it. The listing may
+lack files that were committed since it began, or show an older state of them: it proves nothing about these files. A
+file that was removed or replaced in the table, and is unchanged on storage, is not added again.
 
-A file that cannot be read, or does not fit the table, is quarantined and tried again at each sync; it stops nothing.
+A file that cannot be read, or does not fit the table, is quarantined and retried at each sync. The sync continues.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evolution:
-    """What a sync may make of the table's columns: whether new columns of files become the table's, and whether a
-    column becomes wider if a file has it in a wider type."""
+    """How a sync may change the table's columns: `adopts` new columns of files, and `widens` a column if a file has it
+    in a wider type."""
 
     adopts: bool
     widens: bool
@@ -53,12 +53,12 @@ def sync_directory(
     *,
     widens: bool = True,
 ) -> Synced:
-    """See `Table.sync`. `adopts`, `widens`: whether new columns, and wider types, of files become the table's."""
+    """See `Table.sync`. `adopts`, `widens`: whether the table adopts new columns, and wider types, of files."""
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     seen = _look(handle, base, progress)
     evolution = Evolution(adopts, widens)
     new_names = _nothing_to_do(seen.before, seen.changes(seen.before), evolution)
-    # What was committed during the listing is looked at by the loop.
+    # The loop examines versions that were committed during the listing.
     if new_names is not None and handle.timeline.find(base.version + 1) is None:
         if base.version > handle.version:
             handle.move_to(base)
@@ -69,7 +69,7 @@ def sync_directory(
         nonlocal seen, work
         changes = seen.changes(newest)
         is_valid = work is None or work.basis == (changes, columns_state(newest.instant))
-        if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
+        if not is_valid or len(returned_files(seen.before, newest)):  # another writer may have done this sync's work
             writing.leftovers.remove()
             seen = _look(handle, newest.instant, progress)
             changes, work = seen.changes(newest), None
@@ -83,7 +83,7 @@ def sync_directory(
 
 
 def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution) -> list[str] | None:
-    """The columns that files have and the table lacks, if a sync would change nothing; None if it would."""
+    """Return the columns that files have and the table lacks, if a sync would change nothing; None if it would."""
     base = snapshot.instant
     if changes.appeared.num_rows or changes.removed or base.quarantined:
         return None
@@ -95,11 +95,11 @@ def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution
 
 @dataclass
 class Seen:
-    """What a sync saw of the directory.
+    """The directory as a sync saw it.
 
     listed     rows of the listing
-    before     the newest version when the listing began: files that were added later are left alone
-    folders    the modification times of its folders
+    before     the newest version when the listing began: files that were added later are ignored
+    folders    the modification times of the directory's folders
     """
 
     listed: pa.Table
@@ -108,7 +108,7 @@ class Seen:
     _changes: Difference | None = None  # in `before`
 
     def changes(self, snapshot: Snapshot) -> Difference:
-        """How the directory differs from a version: from `before`, it is worked out once."""
+        """Return how the directory differs from a version. The difference from `before` is computed once."""
         since = self.before.instant.version
         if snapshot.instant.version != since:
             return difference(snapshot, self.listed, since)
@@ -118,20 +118,20 @@ class Seen:
 
 
 def _look(handle: Handle, latest: Instant, progress: Progress | None) -> Seen:
-    """List the directory. `latest`: the newest version. Raises NotATableError if the directory is missing."""
+    """List the directory. `latest`: the newest version. Raise NotATableError if the directory is missing."""
     _check_directory(handle, latest)
     start_ns, folders = time.time_ns(), set[str]()
     listed = list_parquet(handle.storage, handle.index_storage, progress, folders)
     if not handle.storage.is_remote:
-        _check_directory(handle, latest)  # it may have been moved away meanwhile
+        _check_directory(handle, latest)  # it may have been moved away during the listing
     before = Snapshot(latest, handle.readers)
     times = folder_times(handle.storage, folders, start_ns)
     return Seen(with_unlisted(listed, before, handle.storage), before, times)
 
 
 def _check_directory(handle: Handle, latest: Instant) -> None:
-    """Raises NotATableError if the directory is missing, unless the table is empty: it may have none yet. The directory
-    is not mounted, most likely: no reason to remove every file."""
+    """Raise NotATableError if the directory is missing, unless the table is empty: it may have none yet. Most likely
+    the directory is not mounted, which is no reason to remove every file."""
     place = handle.storage.kind()
     if place == "file" or (place is None and latest.totals["files"]):
         raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
@@ -142,12 +142,12 @@ def _check_directory(handle: Handle, latest: Instant) -> None:
 
 @dataclass
 class SyncWork:
-    """What a sync does, worked out over one version.
+    """The work of a sync, computed over one version.
 
-    basis     what it was worked out from: it is true for newer versions with the same
+    basis     the input of the computation: the work is valid for newer versions with the same input
     edit      what to change; None: nothing
-    evolve    gives a version the columns of the edit; None: the columns stay
-    result    what was done, as of version 0
+    evolve    gives a version the columns of the edit; None: the columns do not change
+    result    what was done, with version 0
     """
 
     basis: object
@@ -156,7 +156,7 @@ class SyncWork:
     result: SyncResult = field(default_factory=lambda: SyncResult(0))
 
     def edit_of(self, newest: Instant) -> Edit | None:
-        """What to change in a version; None for nothing."""
+        """Return what to change in a version; None for nothing."""
         if self.edit is None or self.evolve is None:
             return self.edit
         return replace(self.edit, after=self.evolve(newest))
@@ -184,7 +184,7 @@ def _directory_work(
     wider = _wider(snapshot, results) if evolution.widens else {}
     after = evolved(base, widening(wider)) if wider else base
     fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
-    # What is quarantined in any case brings no column.
+    # A file that is quarantined in any case adds no column.
     columns = new_columns(after, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
     adopted = columns if evolution.adopts else {}
     evolve = None
@@ -199,7 +199,7 @@ def _directory_work(
         _refuse(unread, reasons)
     edit.quarantined = quarantined_of(unread, reasons, results)
     results, quarantined = without(results, reasons, handle.index_storage), reasons_of(edit.quarantined)
-    # A live file stays, and is unreadable, if the file that took its place cannot be read.
+    # A live file stays, and is unreadable, if the file that replaced it cannot be read.
     removed = {number: path for number, path in changes.removed.items() if path not in quarantined}
     again, again_removed = bind_again(handle, snapshot, after, writing, changes.removed) if unread_schemas else ([], {})
     edit.results, edit.removed = [*results, *again], removal({**removed, **again_removed})
@@ -216,7 +216,7 @@ def _attached(
     progress: Progress | None,
     evolution: Evolution,
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """What the footers of files say: of the columns that have statistics, and of those that may become the table's."""
+    """Read the footers of files: the columns that have statistics, and those that the table may adopt."""
     if not listed.num_rows:
         return [], ()
     has_statistics, names, leaves = column_filter(base.stats_paths()), names_ever(base), set(base.columns)
@@ -233,7 +233,7 @@ def _attached(
 
 
 def _wider(snapshot: Snapshot, results: list[TaskResult]) -> dict[str, pa.DataType]:
-    """name -> type: the columns that must be widened for files that then fit, as their partition keys do, too."""
+    """Return name -> type of the columns to widen so that files fit; only files count whose partition keys also fit."""
     wider = wider_columns(snapshot, results)
     if wider:
         after = evolved(snapshot.instant, widening(wider))
@@ -246,7 +246,7 @@ def _paths(results: Iterable[TaskResult]) -> list[str]:
 
 
 def _refuse(unread: Iterable[dict], reasons: dict[str, str]) -> None:
-    """Raises for the first file that would be quarantined."""
+    """Raise an error for the first file that would be quarantined."""
     for file in unread:
         raise CorruptionError(file["reason"], path=file["path"], check="parquet")
     for path, reason in reasons.items():
@@ -289,7 +289,7 @@ class SyncResult(int):
         return self
 
     def moved_to(self, version: int) -> SyncResult:
-        """The same, where a later version came of it."""
+        """Return the same result for a later version."""
         return SyncResult(version, *self.__getnewargs__()[1:])
 
     def __repr__(self) -> str:

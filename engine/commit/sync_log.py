@@ -1,5 +1,5 @@
-"""Committing what the log of another format says: version 1 of a table that follows it, and later what changed in it,
-in one commit."""
+"""Commit the state of another format's log: version 1 of a table that follows it, and later the changes, each time in
+one commit."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from .sync import Synced, SyncResult, SyncWork, sync_directory
 def sync_table(
     handle: Handle, progress: Progress | None = None, *, adopts: bool = True, widens: bool = True
 ) -> SyncResult:
-    """See `Table.sync`: follows the directory, or the log of a table that has one, and moves the handle."""
+    """See `Table.sync`: follow the directory, or the log of a table that has one, and move the handle."""
     if handle.log is None:
         return sync_directory(handle, progress, adopts, widens=widens)[1]
     return sync_log(handle, progress)[1]
 
 
 def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
-    """See `Table.sync`. Files that could not be read when they were met are tried again."""
+    """See `Table.sync`. It also retries files that could not be read before."""
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     work: SyncWork | None = None
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
         nonlocal work
-        if work is None or newest.instant.source != work.basis:  # another may have followed the log
+        if work is None or newest.instant.source != work.basis:  # another writer may have followed the log
             writing.leftovers.remove()
             work = _log_work(handle, newest.instant, writing, progress)
         return work.edit_of(newest.instant)
@@ -61,8 +61,8 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
 
 
 def _log_work(handle: Handle, base: Instant, writing: RunWriter, progress: Progress | None) -> SyncWork:
-    """Read the log, and the footers of files that it added. What is worked out is true for newer versions of the same
-    log state."""
+    """Read the log, and the footers of files that it added. The result is valid for newer versions of the same log
+    state."""
     nothing = SyncWork(base.source)
     assert handle.log is not None
     state = handle.log.state_at(None, recorded_state(base))
@@ -101,7 +101,7 @@ def _log_work(handle: Handle, base: Instant, writing: RunWriter, progress: Progr
 
 
 def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
-    """The live files that could not be read before, as if they came in place of themselves."""
+    """Return the live files that could not be read before, as changes that replace each file by itself."""
     snapshot = Snapshot(base, handle.readers)
     files = snapshot.files()
     paths = string_array([file["path"] for file in base.quarantined])
@@ -116,7 +116,7 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
 
 
 def _still_quarantined(base: Instant, changes: Followed) -> list[dict]:
-    """Files quarantined before that this commit does not touch."""
+    """Return the files that were quarantined before and that this commit does not change."""
     if not changes.instant.manifest:
         return []
     touched = {path for files in (changes.removed, changes.added) for path in files.column("path").to_pylist()}
@@ -132,8 +132,8 @@ def first_version(
     columns: Sequence[str] | None,
     progress: Progress | None,
 ) -> Instant:
-    """Publishes version 1 of a table that follows a log. Raises as `LogSource.state_at`, SchemaError for `columns` that
-    name none, CommitConflictError where another was first."""
+    """Publish version 1 of a table that follows a log. Raise as `LogSource.state_at`, SchemaError if `columns` names no
+    column, CommitConflictError if another writer was first."""
     state = log.state_at(None, None)
     assert state is not None
     declared = state.columns

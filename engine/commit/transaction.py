@@ -1,12 +1,12 @@
-"""A transaction: what a writer collects, and commits as a whole or not at all.
+"""A transaction: it collects changes, and commits all of them or none.
 
     with table.transaction() as tx:
         tx.write(rows)                        # Parquet + task index, in this process
         tx.add_files(["month=1/new.parquet"])
         tx.remove(["month=1/old.parquet"])
 
-On an exception everything that it wrote is removed. The name of each file contains the id of the transaction, which
-ends with that of the table: so `sync` recognizes such files, and `clean` finds those of dead processes.
+On an exception it removes everything that it wrote. The name of each file contains the id of the transaction, which
+ends with that of the table. So `sync` recognizes such files, and `clean` finds those of dead processes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Transaction:
     """`Table.transaction` returns it. It commits at the end of its block; on an exception, nothing changes."""
 
     def __init__(self, handle: Handle, key: str | None = None, id: str | None = None):
-        """`id`: of a transaction that was started elsewhere, at the version of `table` (see `distributed`)."""
+        """`id`: of a transaction that was started elsewhere, at the version of the handle (see `distributed`)."""
         self.id = id or new_transaction_id(handle.instant.table_id)
         self.committed: Instant | None = None
         self.builds_indexes = False  # the commit builds secondary indexes that tasks do not
@@ -61,7 +61,7 @@ class Transaction:
         self._removed: dict[int, str] = {}
         self._overwritten: list[pa.Table] = []
         self._states: dict[str, str] = {}
-        self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # what is overwritten rests on these
+        self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # the versions that overwrites depend on
         self._writer: TaskWriter | None = None
         self._is_open = self._is_kept_alive = False
         self._process = os.getpid()
@@ -76,7 +76,7 @@ class Transaction:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not None and os.getpid() != self._process:  # it goes on where it was started
+        if kind is not None and os.getpid() != self._process:  # a fork: the process that started it continues it
             return
         self._check_process()
         self._is_open = False
@@ -89,7 +89,7 @@ class Transaction:
             self._abort()
             raise
 
-    # -- what it gathers ----------------------------------------------------------------------------------------------
+    # -- what it collects ---------------------------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
         """Add rows: a pyarrow Table, RecordBatch, batches or an Arrow stream. They are written in the table's
@@ -129,9 +129,9 @@ class Transaction:
         self._check_open()
         wanted = [self._handle.relative(path) for path in paths_of(paths)]
         by_path = self._handle.committed.find(list(dict.fromkeys(wanted)))
-        gone = [path for path in wanted if path not in by_path]
-        if gone and self._earlier_try() is None:
-            raise InvalidArgumentError(f"{gone[0]}: not a file of this table at version {self._base.version}")
+        missing = [path for path in wanted if path not in by_path]
+        if missing and self._earlier_try() is None:
+            raise InvalidArgumentError(f"{missing[0]}: not a file of this table at version {self._base.version}")
         self._removed.update((number, path) for path, number in by_path.items())
 
     def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
@@ -170,8 +170,8 @@ class Transaction:
             self._reads.append((read, texts))
 
     def depend_on(self, partitions: Sequence[pa.Array | pa.ChunkedArray] | None = None) -> None:
-        """Make any change by others in some partitions, since this transaction began, a conflict: for rows that are
-        added because others are not there. The transaction then raises CommitConflictError at its end.
+        """Make any change by others in some partitions, since this transaction began, a conflict. Use it if rows are
+        added because others are absent. The transaction then raises CommitConflictError at its end.
 
         Args:
             partitions: the texts of the partitions; None for all.
@@ -271,13 +271,13 @@ class Transaction:
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             if newest.instant.version > read_from:
                 self._validate(newest, results, removed)
-            is_built = self.builds_indexes and writing.attempt == "0"  # once: others commit while it goes on
+            is_built = self.builds_indexes and writing.attempt == "0"  # once, because others commit during the build
             data = self._handle.storage if is_built else None
             return Edit(results=results, removed=removed, states=self._states, data=data)
 
         action = "replace" if results and removed.num_rows else "commit"
         self.committed = commit(self._handle, action, plan, self._key, batch=batch)
-        if self.committed.transaction == self.id:  # else an earlier try under the same key was there
+        if self.committed.transaction == self.id:  # otherwise an earlier try under the same key had committed
             self._drop_parts(results)
 
     def _close_writer(self) -> None:
@@ -288,14 +288,14 @@ class Transaction:
             self._take(writer.result)
 
     def _drop_parts(self, results: Sequence[TaskResult]) -> None:
-        """Removes what the commit has taken over; what stays behind is cleaned later."""
+        """Remove the files whose content the commit copied. A clean removes those that stay behind."""
         for path in (*temporary_paths(results), *([task_path(self.id, _ALIVE)] if self._is_kept_alive else [])):
             with contextlib.suppress(SkipstoneError):
                 self._index_storage.delete(path)
 
     def _validate(self, newer: Snapshot, results: list[TaskResult], removed: pa.Table) -> None:
-        """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
-        changed what is overwritten here since it was read."""
+        """Raise CommitConflictError if another transaction set a different state of a commit, changed a slice, or
+        changed files that are overwritten here since they were read."""
         for name, state in self._states.items():
             then, now = (i.commit_states.get(name, COMPLETED) for i in (self._base, newer.instant))
             if now not in (then, state):
@@ -307,7 +307,7 @@ class Transaction:
 
     def _abort(self) -> None:
         self._drop_writer()
-        # One that was started elsewhere may have been committed elsewhere: then what it wrote is the table's.
+        # A transaction that was started elsewhere may have been committed elsewhere: then the table owns its files.
         timeline, base = self._handle.timeline, self._base
         if not self._is_resumed or not may_be_named(timeline, base.table_id, base.version, self.id):
             self._leftovers.remove()
@@ -317,12 +317,12 @@ class Transaction:
             self._writer.abort()
 
     def _take(self, results: list[TaskResult]) -> None:
-        """Takes over what a task wrote, to be removed with the transaction."""
+        """Take over what a task wrote, so that it is removed with the transaction."""
         self._results += results
         add_results(self._leftovers, results, self._handle.storage, self._index_storage)
 
     def _earlier_try(self) -> Instant | None:
-        """The version that was committed under this transaction's key, before it began: it then has nothing to do."""
+        """Return the version that was committed under this transaction's key before it began; None if there is none."""
         if self._earlier is None and self._key is not None:
             version = Snapshot(self._base, self._handle.readers).version_of_key(self._key)
             if version is not None:
@@ -345,7 +345,7 @@ class Transaction:
 
 
 def spec_of(handle: Handle, transaction: str) -> TaskSpec:
-    """What a task of a transaction that begins at the table's version needs."""
+    """Return what a task needs of a transaction that begins at the table's version."""
     base = handle.instant
     return TaskSpec(
         location=handle.storage.uri,
@@ -361,7 +361,7 @@ def spec_of(handle: Handle, transaction: str) -> TaskSpec:
 
 
 def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Storage, index: Storage) -> None:
-    """Notes what tasks wrote, to be removed with their transaction."""
+    """Record what tasks wrote, so that it is removed with their transaction."""
     for result in results:
         for path in result.written:
             leftovers.add(data, path)
@@ -371,8 +371,8 @@ def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Stora
 
 
 def is_resumed(index_storage: Storage, transaction: str) -> bool:
-    """True while a process commits a transaction that was started elsewhere, and if that process died, or does not know
-    whether it published it."""
+    """Return True while a process commits a transaction that was started elsewhere, and also if that process died, or
+    could not find out if it published it."""
     try:
         index_storage.stat(task_path(transaction, _ALIVE))
     except FileMissingError:
@@ -381,8 +381,8 @@ def is_resumed(index_storage: Storage, transaction: str) -> bool:
 
 
 def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: str) -> bool:
-    """True where an instant after `version` is of this transaction, or one was lost; and where another table was made
-    in the place of this one: it may have taken the files that were there for its own."""
+    """Return True if an instant after `version` belongs to this transaction, or one was lost, or if another table
+    replaced this one: it may have adopted the files that were there."""
     latest = timeline.latest()
     if latest is None or latest.table_id != table_id:
         return latest is not None
