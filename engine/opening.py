@@ -51,7 +51,7 @@ def open_handle(
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
-    latest = timeline.latest(beside=lambda hinted: readers.open_ahead(_runs(hinted))) if version is None else None
+    latest = timeline.latest(prefetch=lambda hinted: readers.open_ahead(_runs(hinted))) if version is None else None
     instant = latest if version is None else timeline.read(version)
     if instant is None:
         raise _no_index(storage)

@@ -1,16 +1,16 @@
-"""Versions: the timeline of instants, and the runs in which they keep what is live.
+"""Versions: the timeline of instants, and the runs that list the live files of each version.
 
-An instant (`instant.py`) is one action, and with it the whole state of the table at its version. `timeline.py` finds
-and publishes them under the names of `version_files.py`, `lineage.py` checks that each
-follows the one before, `clock.py` reads the clock of the storage. An index may come from anyone: `instant_fields.py`
-holds each instant to one table of its fields, whose parts are in `fields.py`.
+An instant (`instant.py`) describes one action and the whole state of the table at its version. `timeline.py` finds
+and publishes instants under the names of `version_files.py`, `lineage.py` checks that each follows the one before,
+`clock.py` reads the clock of the storage. An index may come from an untrusted source, so `instant_fields.py` checks
+each instant against one table of its fields, whose parts are in `fields.py`.
 
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
-together as slices). `lsm.py` writes and merges them (what and when: `run_format.py`), `leftovers.py` removes what a
-failed change wrote, `runs.py` opens them, through the process's cache (`cache.py`), `run_lookups.py` reads them as one.
-`coverage.py` lists the files that an index covers, and names what it covers instead of a column, `snapshot.py` is what
-one version contains, `paths.py` how files are named. Begin at `snapshot.py` to read, and at `instant.py` to change what
-is on disk.
+together as slices). `lsm.py` writes and merges runs (`run_format.py` decides what and when), `leftovers.py` removes the
+files of a failed change, `runs.py` opens runs through the process's cache (`cache.py`), `run_lookups.py` reads several
+runs as one. `coverage.py` lists the files that an index covers and the columns that it derives, `snapshot.py` reads the
+contents of one version, `paths.py` normalizes and builds paths. Begin at `snapshot.py` to read, and at `instant.py` to
+change what is on disk.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What the process keeps in memory of indexes that it reads: one cache, with one budget, for all tables and threads.
+"""The cache of everything that the process reads of indexes: one cache, with one budget, for all tables and threads.
 
-It holds runs that were opened (their footers), what was decoded of them, and, where a handle asks for it, groups of
-filters. A run is immutable and its name is never given twice; the key of an entry holds the root, the path and the
-identity that storage gives the file, so a table that was removed and made again at the same place never meets what
-was kept of the old one. What was used longest ago goes first.
+It contains opened runs (their footers), what was decoded of them, and, if a handle requests it, groups of filters. A
+run is immutable and its name is never given twice. The key of an entry contains the root, the path and the identity
+that storage gives the file, so a table that was removed and created again in the same place never gets the entries of
+the old one. The least recently used entry is evicted first.
 
-Nothing is read or decoded under the lock. Two threads that miss the same thing both read it, and the first wins.
+No thread reads or decodes under the lock. If two threads miss the same entry, both read it, and the first one is kept.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ...hfile_like.block import Block
 
 BUDGET_BYTES = 128 << 20
 IDLE_QUESTIONS = 8
-_ENTRY_BYTES = 200  # of a key and what holds an entry, about
+_ENTRY_BYTES = 200  # about the size of a key and of the objects around an entry
 
 RunKey = tuple[Any, ...]  # root, path, and the file's identity on storage
-Key = tuple[RunKey, Hashable]  # a run, and what was made of it
+Key = tuple[RunKey, Hashable]  # a run, and the name of a part that was decoded; None for the run itself
 T = TypeVar("T")
 
-# Reentrant: what the garbage collector finalizes while a thread holds it may ask the cache in the same thread.
+# Reentrant: a finalizer that the garbage collector runs in a thread that has the lock may call the cache.
 _lock = threading.RLock()
 
 
@@ -41,10 +41,10 @@ _lock = threading.RLock()
 class CacheInfo:
     """The contents of the process's index cache.
 
-    entries         how many objects: opened runs, decoded blocks and columns of runs, groups of filters
-    used_bytes      the sizes of their buffers
-    budget_bytes    the greatest sum of these: see `set_cache_budget`
-    hits, misses    since the process began, how often an object was found, or was not
+    entries         the number of objects: opened runs, decoded blocks and columns of runs, groups of filters
+    used_bytes      the sum of the sizes of their buffers
+    budget_bytes    the greatest sum that is allowed: see `set_cache_budget`
+    hits, misses    since the process began, how many look-ups found an object, and how many did not
     by_root         the used bytes of each index root, by its path or URI
     """
 
@@ -60,11 +60,11 @@ class CacheInfo:
 class _Entry:
     thing: Any
     size_bytes: int
-    last_used: int  # the last question that used it
+    last_used: int  # the number of the last question that used it: see `Cache.begin_question`
 
 
 class Cache:
-    """Things by key, as many as fit in a budget. Threads may share one."""
+    """Objects by key, as many as fit in a budget. Threads may share one cache."""
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES):
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
@@ -74,16 +74,16 @@ class Cache:
         self._used_bytes = self._hits = self._misses = 0
 
     def holds(self, key: Key) -> bool:
-        """Whether something is there; it does not count as used."""
+        """Return whether the cache contains an object. This does not count as a use."""
         return key in self._entries
 
     def knows(self, *run: Hashable) -> bool:
-        """Whether a run is kept open whose key begins so."""
+        """Return whether the cache contains an opened run whose key begins with `run`."""
         with _lock:
             return any(name is None and key[: len(run)] == run for key, name in self._entries)
 
     def get(self, key: Key) -> Any:
-        """What is there; None where nothing is."""
+        """Return the object, or None if there is none."""
         with _lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -95,8 +95,8 @@ class Cache:
             return entry.thing
 
     def put(self, key: Key, thing: T, size_bytes: int) -> T:
-        """Keeps a thing, unless it is larger than the budget. What is there now: where another thread was first, that
-        one's."""
+        """Store an object, unless it is larger than the budget. Return it, or the object that another thread stored
+        first."""
         with _lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -109,17 +109,17 @@ class Cache:
             return thing
 
     def begin_question(self) -> None:
-        """From here on another question is asked: see `load_if_room`."""
+        """Begin the next question: see `load_if_room`."""
         with _lock:
             self._question += 1
 
     def load_if_room(self, key: Key, size_bytes: int, load: Callable[[], T]) -> T | None:
-        """What is there, or what `load` gives, which is kept; None where there is no room, or while another thread
-        loads it.
+        """Return the stored object, or store and return the result of `load`. Return None if there is no room, or while
+        another thread loads it.
 
-        For large things of which every question asks many in turn, and can do without: to let go of the one used
-        longest ago would load all of them every time, once they pass the budget. So only what the last
-        `IDLE_QUESTIONS` questions did not use makes room.
+        This is for large, optional objects of which every question requests many in turn. If the least recently used
+        one were evicted, every question would load all of them again once they exceed the budget. So only objects that
+        the last `IDLE_QUESTIONS` questions did not use are evicted.
         """
         thing = self.get(key)
         if thing is not None:
@@ -136,19 +136,19 @@ class Cache:
         return self.put(key, thing, size_bytes)
 
     def forget(self, is_forgotten: Callable[[RunKey], bool]) -> None:
-        """Lets go of all that is kept of some runs."""
+        """Evict everything that belongs to some runs."""
         with _lock:
             for key in [key for key in self._entries if is_forgotten(key[0])]:
                 self._drop(key)
 
     def set_budget(self, budget_bytes: int) -> None:
-        """Another budget from now on."""
+        """Change the budget. Entries over it are evicted."""
         with _lock:
             self._budget_bytes = budget_bytes
             self._shrink()
 
     def info(self) -> CacheInfo:
-        """What it holds now."""
+        """Return what the cache contains now."""
         with _lock:
             by_root: dict[str, int] = {}
             for (run, _), entry in self._entries.items():
@@ -158,8 +158,8 @@ class Cache:
             )
 
     def in_child(self) -> None:
-        """After a fork: lets go of opened runs, whose readers a thread of the parent may have been using, and counts
-        anew. What was decoded stays."""
+        """After a fork, drop opened runs, because a thread of the parent may have been using their readers, and count
+        the bytes again. Decoded objects stay."""
         self._entries = OrderedDict((key, entry) for key, entry in self._entries.items() if key[1] is not None)
         self._loading = {}
         self._used_bytes = sum(entry.size_bytes for entry in self._entries.values())
@@ -167,7 +167,7 @@ class Cache:
     def _make_room(self, size_bytes: int) -> bool:
         room = self._budget_bytes - self._used_bytes - sum(self._loading.values())
         idle = []
-        for key, entry in self._entries.items():  # the one used longest ago first
+        for key, entry in self._entries.items():  # least recently used first
             if room >= size_bytes or self._question - entry.last_used <= IDLE_QUESTIONS:
                 break
             idle.append(key)
@@ -190,7 +190,7 @@ _process_cache = Cache()
 
 
 def process_cache() -> Cache:
-    """The cache that all handles of the process share."""
+    """Return the cache that all handles of the process share."""
     return _process_cache
 
 
@@ -224,12 +224,12 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-RUN_ENTRIES_MAX = 1 << 16  # a larger run is read block by block, as it is asked for
-BLOCK_ENTRIES_MAX = 1 << 13  # of a block of such a run that is kept
+RUN_ENTRIES_MAX = 1 << 16  # a larger run is read block by block, on demand
+BLOCK_ENTRIES_MAX = 1 << 13  # the rows of a larger block of such a run are not cached
 
 
 class CachedRun:
-    """One run: its reader, and what `cache` keeps of it under `key`."""
+    """One run: its reader, and what `cache` contains of it under `key`."""
 
     def __init__(self, key: RunKey, reader: SortedFileReader, cache: Cache):
         self.key, self.reader = key, reader
@@ -239,16 +239,16 @@ class CachedRun:
 
     @property
     def size_bytes(self) -> int:
-        """Of what it holds itself: the end of the file, as read, and what was parsed of it, about."""
+        """About the memory that the reader takes: the end of the file, as read, and the values parsed from it."""
         return 2 * self.reader.tail_bytes
 
     def holds(self, name: Hashable) -> bool:
-        """Whether something is kept under `name`."""
+        """Return whether the cache contains an object under `name`."""
         return self._cache.holds((self.key, name))
 
     def decoded(self, name: Hashable, decode: Callable[[], T], is_little: Callable[[T], bool] | None = None) -> T:
-        """What `decode` gives; of a small run, and of any where `is_little` says so of what it gave, it is kept under
-        `name`, which is not None."""
+        """Return the result of `decode`. It is cached under `name`, which is not None, if the run is small or
+        `is_little` returns true for the result."""
         thing = self._cache.get((self.key, name))
         if thing is None:
             thing = decode()
@@ -263,8 +263,8 @@ class CachedRun:
     def between(
         self, reader: SortedFileReader, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]
     ) -> IdEntries:
-        """What `IdKeys.between` of this run's `reader` gives, tombstones too. A block that is asked a second time
-        is decoded whole, and kept while others are not asked more."""
+        """Return the same as `IdKeys.between` of this run's `reader`, tombstones included. A block that is requested a
+        second time is decoded whole and cached."""
         first, last = ends
         keys = [prefix + end.to_bytes(8, "big") for end in ends]
         blocks = reader.block_range(start=keys[0], stop=prefix_successor(keys[1]))
@@ -281,8 +281,8 @@ class CachedRun:
         return part_of(self.decoded(name, decode, _is_little), first, last)
 
     def block_rows(self, reader: SortedFileReader, first: bytes, last: bytes) -> pa.Table | None:
-        """All entries, as `RunReaders.rows` gives them, of the one block that may hold the keys between two, both
-        inclusive; None where that is not one, or a large one, or one that is asked the first time."""
+        """Return all entries, as `RunReaders.rows` does, of the one block that may contain the keys between `first` and
+        `last`, inclusive. Return None if that is not one block, or the block is large or requested the first time."""
         blocks = reader.block_range(start=first, stop=last + b"\0")
         name = ("rows", blocks.start)
         if len(blocks) != 1:
@@ -306,7 +306,7 @@ def _is_little(block: IdEntries) -> bool:
 
 
 def part_of(layer: IdEntries, first: int, last: int) -> IdEntries:
-    """The entries whose numbers lie between two, both inclusive."""
+    """Return the entries whose numbers are between two, both inclusive."""
     low = int(np.searchsorted(layer.ids, np.uint64(first)))
     high = int(np.searchsorted(layer.ids, np.uint64(last), side="right"))
     columns = {name: column.slice(low, high - low) for name, column in layer.columns.items()}
@@ -314,8 +314,8 @@ def part_of(layer: IdEntries, first: int, last: int) -> IdEntries:
 
 
 def bytes_of(thing: object) -> int:
-    """What something decoded of a run takes in memory, by its buffers."""
-    if isinstance(thing, Block):  # as it is stored and, since it is decoded as it is asked, decoded
+    """Return the memory that a decoded object takes, from the sizes of its buffers."""
+    if isinstance(thing, Block):  # both as stored and decoded, because it is decoded on demand
         return thing.length_bytes + thing.uncompressed_bytes
     if isinstance(thing, (np.ndarray, pa.Array)):
         return thing.nbytes

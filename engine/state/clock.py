@@ -1,7 +1,7 @@
 """The time of a timeline, the ids of transactions, and the clock of the storage of an index.
 
-Ages are measured by that clock. It is read off a file that was just written there, so it does not matter what sets it.
-It need not be right: times of files are compared with it alone.
+Ages are measured by the clock of the storage. It is read from the time of a file that was just written there, so it
+does not matter what sets that clock. It need not be right, because times of files are compared only with it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ TABLE_DIGITS = 8
 
 
 def now_us(after: int = 0) -> int:
-    """Microseconds since 1970 UTC, always greater than `after`: time on a timeline never goes back."""
+    """Return microseconds since 1970 UTC, always greater than `after`: time on a timeline never goes back."""
     return max(time.time_ns() // 1000, after + 1)
 
 
 def new_transaction_id(table_id: str = "") -> str:
-    """32 hexadecimal digits; they are in the name of every file that the transaction writes. The last ones are the
-    table's, so that its files are known as its own though nobody remembers the transaction."""
+    """Return 32 hexadecimal digits. The name of every file that the transaction writes contains them. The last digits
+    are the table's, so its files are recognized even if no record of the transaction exists."""
     ending = table_id[:TABLE_DIGITS]
     return uuid.uuid4().hex[: 32 - len(ending)] + ending
 
 
 def is_of_table(transaction: str, table_id: str) -> bool:
-    """True for the id of a transaction of this table."""
+    """Return whether a transaction's id is of this table."""
     return transaction.endswith(table_id[:TABLE_DIGITS])
 
 
 def storage_now_us(storage: Storage) -> int:
-    """The storage's time in microseconds since 1970 UTC, read off a file that is written for it and removed."""
+    """Return the storage's time in microseconds since 1970 UTC, from a file that is written for this and removed."""
     path = f"timeline/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
     storage.put(path, b"", is_durable=False)
     try:
         return storage.stat(path).modified_ns // 1000
     finally:
-        with contextlib.suppress(SkipstoneError):  # `clean` removes what stays
+        with contextlib.suppress(SkipstoneError):  # `clean` removes the file if it stays
             storage.delete(path)

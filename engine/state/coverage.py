@@ -1,5 +1,5 @@
-"""Runs, indexes, the files that an index covers, and what it covers instead of a column. A file that it does not cover
-may match, whatever its runs contain."""
+"""Runs, indexes, the files that an index covers, and derived columns. A file that an index does not cover may match,
+whatever its runs contain."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Run:
     """One immutable sorted-block file.
 
     segments     the first and last segment that it covers. Neighbours in a list of runs with equal segments are
-                 shards of one: their keys do not overlap
-    first_key, last_key    hex; all keys lie between, inclusive. A look-up opens only the runs that may hold its keys
+                 shards of one run: their keys do not overlap
+    first_key, last_key    hex; all keys are between them, inclusive. A look-up opens only runs that may have its keys
     """
 
     path: str
@@ -29,12 +29,12 @@ class Run:
     last_key: str = ""
 
     def may_hold(self, prefix: bytes) -> bool:
-        """False where no key of this run begins with the prefix."""
+        """Return False if no key of this run begins with the prefix."""
         low = prefix.hex()
         return self.entries > 0 and self.last_key >= low and self.first_key[: len(low)] <= low
 
     def overlaps(self, first: bytes, last: bytes) -> bool:
-        """False where no key of this run lies between two keys, both inclusive."""
+        """Return False if no key of this run is between two keys, both inclusive."""
         return self.entries > 0 and self.last_key >= first.hex() and self.first_key <= last.hex()
 
 
@@ -47,31 +47,31 @@ class Coverage:
 
     @classmethod
     def up_to(cls, version: int) -> Coverage:
-        """Every segment of a version."""
+        """Return the coverage of every segment of a version."""
         return cls(((1, version),)) if version else cls()
 
     def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
-        """Adds one segment; `holes` are the ids of its files that the index has nothing on."""
+        """Return this coverage and one more segment. `holes` are the ids of its files that the index does not cover."""
         return Coverage(
             joined_ranges([*self.segments, (segment, segment)]),
             joined_ranges([*self.holes, *((h, h) for h in holes)]),
         )
 
     def joined(self, other: Coverage) -> Coverage:
-        """The segments of both, with this one's holes."""
+        """Return the segments of both, with this one's holes."""
         return Coverage(joined_ranges([*self.segments, *other.segments]), self.holes)
 
     def is_whole(self, version: int) -> bool:
-        """True where every file of a version is covered."""
+        """Return whether every file of a version is covered."""
         return not self.holes and (version == 0 or any(low <= 1 and high >= version for low, high in self.segments))
 
     def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
-        """The same segments with exactly these holes."""
+        """Return the same segments with exactly these holes."""
         return Coverage(self.segments, joined_ranges(holes))
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Inclusive ranges, ascending, those that touch made one."""
+    """Return inclusive ranges in ascending order. Ranges that touch are joined."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if joined and low <= joined[-1][1] + 1:
@@ -94,7 +94,7 @@ class IdRanges:
 
     @classmethod
     def of(cls, ids: np.ndarray) -> IdRanges:
-        """Of ids (uint64, ascending)."""
+        """Return the set of some ids (uint64, ascending)."""
         if not len(ids):
             return cls()
         breaks = np.flatnonzero(np.diff(ids) != 1)
@@ -102,32 +102,32 @@ class IdRanges:
 
     @classmethod
     def union(cls, sets: Iterable[IdRanges]) -> IdRanges:
-        """The ids in any of some sets."""
+        """Return the ids that are in any of some sets."""
         pairs = [pair for one in sets for pair in zip(one.first.tolist(), one.last.tolist(), strict=True)]
         ends = np.array(joined_ranges(pairs), dtype=np.uint64).reshape(-1, 2)
         return cls(ends[:, 0], ends[:, 1])
 
     @property
     def count(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return int((self.last - self.first).sum()) + len(self.first)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
-        """bool [n]: the id is in the set."""
+        """Return bool [n]: whether each id is in the set."""
         if not len(self.first):
             return np.zeros(len(ids), dtype=bool)
         before = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
         return (before >= 0) & (ids <= self.last[np.maximum(before, 0)])
 
     def count_missing(self, live: np.ndarray) -> int:
-        """How many ids of the set are not among `live` (uint64, ascending)."""
+        """Return how many ids of the set are not in `live` (uint64, ascending)."""
         among = np.searchsorted(live, self.last, side="right") - np.searchsorted(live, self.first)
         return self.count - int(among.sum())
 
 
 @dataclass(frozen=True)
 class IndexState:
-    """One index: what it is, its runs (oldest first) and what they cover."""
+    """One index: its definition, its runs (oldest first) and the files that these cover."""
 
     id: int
     kind: str
@@ -141,12 +141,12 @@ class IndexState:
     def of_statistics(
         cls, columns: tuple[int, ...], options: dict | None = None, coverage: Coverage | None = None
     ) -> IndexState:
-        """Statistics of columns, without runs and without an id."""
+        """Return statistics of columns, without runs and without an id."""
         return cls(0, "stats", columns, options or {}, "commit", coverage=coverage or Coverage())
 
     @property
     def is_statistics(self) -> bool:
-        """Whether it has the statistics of columns, which `create` makes, and which commits keep from footers."""
+        """Whether this is the index of column statistics, which `create` adds and commits maintain from footers."""
         return self.kind == "stats"
 
 
@@ -167,7 +167,7 @@ class DerivedColumn:
     """The elements of a list column (a row has any number of them, and none if its list is null or empty), or an
     expression (a row has one value).
 
-    id            among the ids of columns, and never used twice either
+    id            from the same sequence as the ids of columns, and never used twice
     field         the id of the list column; None for an expression
     expression    None for elements
     """
@@ -178,14 +178,14 @@ class DerivedColumn:
 
 
 def distinct_name(name: str, names: set[str]) -> str:
-    """What a derived column is called, `tags[]`, `lower(email)`, unless a column's name or path may be the same."""
+    """Return a derived column's name (`tags[]`, `lower(email)`) that no column's name or path equals or begins with."""
     while any(name == other or name.startswith(f"{other}.") for other in names):
         name = f"value of {name}"
     return name
 
 
 def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of: SegmentsOf) -> np.ndarray:
-    """bool [files]: those of a version that an index covers, by number. Segments are asked for where it takes them."""
+    """Return bool [files]: whether an index covers each file. `segments_of` is called only if it is needed."""
     if index.coverage.is_whole(version):
         return np.ones(len(ids), dtype=bool)
     return is_covered(index.coverage, segments_of(ids), ids)
@@ -194,8 +194,8 @@ def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of:
 def without_lost(
     covered: np.ndarray, ids: np.ndarray, runs: Sequence[Run], damaged: Collection[str], segments_of: SegmentsOf
 ) -> np.ndarray:
-    """The covered files less those of which a damaged run may have had entries: for indexes in which a file without an
-    entry is one that holds no such value."""
+    """Return the covered files, except files of which a damaged run may have contained entries. For indexes in which a
+    file without an entry is a file that does not contain the value."""
     lost = [run.segments for run in runs if run.path in damaged]
     if not lost:
         return covered
@@ -204,7 +204,7 @@ def without_lost(
 
 
 def is_covered(coverage: Coverage, segments: np.ndarray, file_ids: np.ndarray) -> np.ndarray:
-    """bool [n]: the file's segment is covered, and the file is no hole in it."""
+    """Return bool [n]: whether the file's segment is covered and the file is not a hole in it."""
     covered = _in_ranges(coverage.segments, segments.astype(np.int64))
     if coverage.holes:
         covered &= ~_in_ranges(coverage.holes, file_ids.astype(np.uint64))
@@ -212,7 +212,7 @@ def is_covered(coverage: Coverage, segments: np.ndarray, file_ids: np.ndarray) -
 
 
 def _in_ranges(ranges: tuple[tuple[int, int], ...], values: np.ndarray) -> np.ndarray:
-    """bool [n]: the value lies in one of some ascending, disjoint, inclusive ranges."""
+    """Return bool [n]: whether the value is in one of some ascending, disjoint, inclusive ranges."""
     if not ranges:
         return np.zeros(len(values), dtype=bool)
     lows = np.array([low for low, _ in ranges], dtype=values.dtype)

@@ -1,8 +1,8 @@
-"""What the JSON of an index may hold: tables of fields with their types and bounds, and the parser that enforces them.
+"""The JSON of an index: tables of fields with their types and bounds, and the parser that enforces them.
 
-An index may come from anyone. So no field of an instant is used before it was checked here:
-`parse_json` bounds the text, then a field turns each value into what the code uses, or raises FieldError. A field is a
-function of one JSON value; `instant.py` puts together those of an instant.
+An index may come from an untrusted source, so every field of an instant is checked here before it is used.
+`parse_json` bounds the text. Then a field converts each value into what the code uses, or raises FieldError. A field is
+a function of one JSON value; `instant_fields.py` combines those of an instant.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..storage.interface import leads_out
 
 Field = Callable[[Any], Any]
 
-# An instant of a million holes, or of 300,000 quarantined files, takes less.
+# An instant with a million holes, or with 300,000 quarantined files, is smaller.
 INSTANT_BYTES_MAX = 64 << 20
 SMALL_BYTES_MAX = 64 << 10  # of the hint
 # Lists, their items and the fields of records: each takes up to 64 bytes of memory once parsed.
 _VALUES_MAX = 4_000_000
 _DIGITS_MAX = 20
-_DEPTH_MAX = 8  # of what an action says of itself, the one place where values are not named
+_DEPTH_MAX = 8  # of values whose parts are not named here, such as the summary of an action
 
 INT64_MAX = (1 << 63) - 1
 VERSION_MAX = 10**15 - 1
@@ -34,12 +34,12 @@ _HEX = re.compile("(?:[0-9a-f]{2})*")
 
 
 class FieldError(ValueError):
-    """A value that its field may not hold; the message begins with its place."""
+    """A value that its field does not allow. The message begins with the place of the value."""
 
 
 def parse_json(data: bytes, max_bytes: int) -> Any:
-    """The value of a UTF-8 JSON text. Raises FieldError where it is not one, names a field twice, holds NaN or an
-    infinity, or is larger or deeper than anything that is written here."""
+    """Return the value of a UTF-8 JSON text. Raises FieldError if it is not JSON, names a field twice, contains NaN or
+    an infinity, or is larger or deeper than anything that Skipstone writes."""
     check_size(data, max_bytes)
     try:
         return json.loads(
@@ -54,7 +54,7 @@ def parse_json(data: bytes, max_bytes: int) -> Any:
 
 
 def check_size(data: bytes, max_bytes: int) -> None:
-    """Raises FieldError for a JSON text that would take too much memory."""
+    """Raise FieldError if a JSON text would take too much memory."""
     if len(data) > max_bytes:
         raise FieldError(f"{len(data):,} bytes, more than {max_bytes:,}")
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _VALUES_MAX:
@@ -89,7 +89,7 @@ def _float(digits: str) -> float:
 
 
 def integer(low: int, high: int) -> Field:
-    """An integer between two, both inclusive; true and false are none."""
+    """An integer between `low` and `high`, both inclusive. `true` and `false` are not integers."""
 
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -149,7 +149,7 @@ def one_of(*values: str) -> Field:
 
 
 def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
-    """Any value, for people to read: of bounded depth and integers."""
+    """Any value, for people to read: its depth and its integers are bounded."""
     if type(value) is dict and depth:
         return {text(name): plain(each, depth - 1) for name, each in value.items()}
     if type(value) is list and depth:
@@ -169,7 +169,7 @@ def nullable(field: Field) -> Field:
 
 
 def array(field: Field) -> Field:
-    """A list, as a tuple."""
+    """A list, returned as a tuple."""
 
     def check(value: Any) -> tuple:
         if type(value) is not list:
@@ -180,7 +180,7 @@ def array(field: Field) -> Field:
 
 
 def unique_texts(value: Any) -> tuple[str, ...]:
-    """A list of texts, none of them twice."""
+    """A list of texts without duplicates."""
     texts = array(text)(value)
     if len(set(texts)) != len(texts):
         raise FieldError("a text is there twice")
@@ -197,7 +197,7 @@ def pair(first: Field, second: Field) -> Field:
 
 
 def ranges(low: int, high: int) -> Field:
-    """Inclusive ranges of integers between two, ascending and apart from each other."""
+    """Inclusive ranges of integers between `low` and `high`, ascending and disjoint."""
 
     def check(value: Any) -> tuple[tuple[int, int], ...]:
         if type(value) is not list:
@@ -228,8 +228,8 @@ def mapping(name: Field, field: Field) -> Field:
 
 
 def record(fields: dict[str, Field], make: Callable[..., Any] = dict, optional: tuple[str, ...] = ()) -> Field:
-    """An object that has these fields, of which the optional ones may be absent: what `make` gives of them. Fields of
-    other names are ignored: a later Skipstone may have written them (LAYOUT.md, "Format 1")."""
+    """An object that has these fields, of which the `optional` ones may be absent. Returns the result of `make`. Fields
+    of other names are ignored, because a later Skipstone may have written them (LAYOUT.md, "Format 1")."""
 
     def check(value: Any) -> Any:
         if type(value) is not dict:
@@ -250,7 +250,7 @@ def record(fields: dict[str, Field], make: Callable[..., Any] = dict, optional: 
 
 
 def _shown(value: Any) -> str:
-    """A value in an error: its beginning, or what it is where it may be large."""
+    """Return a value as errors show it: its beginning, or its type and length if it may be large."""
     if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'JSON object'} of {len(value):,}"
     return ascii(value) if not isinstance(value, str) else ascii(value[:40])

@@ -1,6 +1,6 @@
-"""Reading an instant: what each of its fields may hold, and what must fit together, in one table.
+"""Reading an instant: what each of its fields may contain, and what must fit together, in one table.
 
-The fields are explained in `instant.py`. What does not fit is a CorruptionError before anything uses it.
+`instant.py` explains the fields. A value that does not fit raises CorruptionError before anything uses it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from .instant import COMMIT_STATES, INSTANT_FORMAT, FileSchema, Instant, checksu
 
 
 def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_part: bool = False) -> Instant:
-    """The instant of a sealed text, read from a file at `path` that was written at `modified_us` by its storage's
-    clock. Raises CorruptionError where it is not whole, or holds what it may not; FormatVersionError where it is of
-    another format. Of a part of an instant, fields may name what was left out."""
+    """Return the instant of a sealed text, read from a file at `path` that was written at `modified_us` by the clock of
+    its storage. Raises CorruptionError if it is not complete, or a value is not allowed; FormatVersionError if it is of
+    another format. If `is_part`, fields may name parts of the instant that were left out."""
     try:
         check_size(data, INSTANT_BYTES_MAX)
         document, _, seal = data.partition(b"\n")
@@ -82,7 +82,7 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
             _check_references(instant)
     except FieldError as error:
         raise CorruptionError(f"not a whole instant ({error})", path=path, check="instant") from error
-    # What is known of the text that was read, and is no part of what it says.
+    # Facts about the text that was read, which are not part of it.
     instant.__dict__.update(modified_us=modified_us, checksum=checksum_of(document))
     return instant
 
@@ -93,17 +93,17 @@ _NODE_NUMBER = re.compile(r"-?(?:[0-9.]+(?:e[-+]?[0-9]+)?|inf|nan)")
 _NODE_OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[-+*/%|&<>~^@#!=]{1,3}")
 
 
-# -- reading: what each field may hold ---------------------------------------------------------------------------------
+# -- reading: what each field may contain ------------------------------------------------------------------------------
 
 
 def _schema(value: object) -> pa.Schema:
     """A schema of Arrow's IPC form, in base64."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(_base64(value)))
-        _ = schema.names  # raises where one is not UTF-8
+        _ = schema.names  # raises if one is not UTF-8
     except FieldError:
         raise
-    except Exception as error:  # whatever Arrow makes of bytes that nobody knows
+    except Exception as error:  # Arrow may raise anything for arbitrary bytes
         raise FieldError(f"no schema ({error})") from error
     return schema
 
@@ -115,7 +115,7 @@ def _defaults(value: object) -> dict[int, pa.Scalar]:
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(_base64(value)))
         schema, batch = pa.ipc.read_schema(messages.read_next_message()), messages.read_next_message()
-        if _is_compressed(batch.metadata.to_pybytes()):  # it says itself how much memory it takes
+        if _is_compressed(batch.metadata.to_pybytes()):  # compressed data may take any amount of memory
             raise FieldError("defaults are compressed")
         row = pa.ipc.read_record_batch(batch, schema)
         row.validate(full=True)
@@ -124,7 +124,7 @@ def _defaults(value: object) -> dict[int, pa.Scalar]:
         return {int(name): row.column(i)[0] for i, name in enumerate(row.schema.names)}
     except FieldError:
         raise
-    except Exception as error:  # whatever Arrow makes of bytes that nobody knows
+    except Exception as error:  # Arrow may raise anything for arbitrary bytes
         raise FieldError(f"no row of defaults ({error})") from error
 
 
@@ -133,14 +133,14 @@ def _base64(value: object) -> bytes:
 
 
 def _is_compressed(message: bytes) -> bool:
-    """Whether a record batch names a codec: the fourth field of the table that is the third field of its message, in
-    Arrow's flatbuffers."""
+    """Return whether a record batch names a codec: the fourth field of the table that is the third field of its
+    message, in Arrow's flatbuffers."""
     header = _member(message, _u32(message, 0), 2)
     return header is None or _member(message, header + _u32(message, header), 3) is not None
 
 
 def _member(message: bytes, table: int, number: int) -> int | None:
-    """Where a field of a flatbuffers table lies; None where the table lacks it."""
+    """Return the offset of a field of a flatbuffers table; None if the table lacks it."""
     offsets = table - int.from_bytes(message[table : table + 4], "little", signed=True)
     entry = 4 + 2 * number
     if entry + 2 > _u32(message, offsets) & 0xFFFF:
@@ -163,7 +163,7 @@ def _columns(value: object) -> dict[str, int]:
 
 
 def _ids(value: object) -> dict[str, int]:
-    """{name: id}, in which no id is twice."""
+    """{name: id} without duplicate ids."""
     ids = mapping(text, _ID)(value)
     return _one_each(ids, len(ids))
 
@@ -353,12 +353,12 @@ _SHRUNK = record(
 
 
 def history_of(instant: Instant) -> dict:
-    """What history says of an instant (`HISTORY`)."""
+    """Return the fields of an instant that history contains (`HISTORY`)."""
     return {**{name: getattr(instant, name) for name in HISTORY}, "time_us": instant.when_us}
 
 
 def shrunk_text(instant: Instant) -> bytes:
-    """What is stored of a version that was cleaned: what history says, what it follows and gave up, the checksum of its
+    """Return the text that is stored of a cleaned version: its history, what it follows and fenced, the checksum of its
     whole text, and when that was written."""
     plain: dict = {name: getattr(instant, name) for name in (*HISTORY, *_OF_CHAIN)}
     plain |= {"format": INSTANT_FORMAT, "checksum": instant.checksum, "modified_us": instant.aged_us}
@@ -384,7 +384,7 @@ def _check_summary(action: str, summary: dict) -> None:
 
 
 def _check_references(instant: Instant) -> None:
-    """Raises FieldError where one field names what another does not have."""
+    """Raise FieldError if one field names something that another field does not contain."""
     version = instant.version
     runs = [*instant.manifest, *(run for index in instant.indexes for run in index.runs)]
     indexed = {column for index in instant.indexes for column in index.columns}
@@ -392,7 +392,7 @@ def _check_references(instant: Instant) -> None:
     newest = max((0, *instant.savepoints.values(), *(last for _, last in ranges_of)))
     following = instant.next
     _check_summary(instant.action, instant.summary)
-    holds = {
+    checks = {
         "previous": instant.previous is None or instant.previous[0] < version,
         "savepoints, cleaned, coverage": newest <= version,
         "manifest, runs": all(run.segments[0] <= run.segments[1] <= version for run in runs),
@@ -412,13 +412,13 @@ def _check_references(instant: Instant) -> None:
         "manifest": bool(instant.manifest) or not instant.totals["files"],
         "file_schemas": all({*s.fields} <= {*s.schema.names} for s in instant.file_schemas),
     }
-    for name, is_so in holds.items():
-        if not is_so:
+    for name, is_valid in checks.items():
+        if not is_valid:
             raise FieldError(f"{name}: does not fit the rest of the instant")
 
 
 def _are_derived(instant: Instant) -> bool:
-    """Whether each derived column has an id for itself and columns that are there, and is covered as it can be."""
+    """Return whether each derived column has a unique id, columns that exist, and only indexes that may cover it."""
     lists = {number for name, number in instant.fields.items() if is_list(instant.schema.field(name).type)}
     leaves, ids = set(instant.columns.values()), {one.id for one in instant.derived}
     elements = {one.id for one in instant.derived if one.expression is None}
@@ -435,14 +435,14 @@ def _are_derived(instant: Instant) -> bool:
 
 
 def _columns_max(node: Any) -> int:
-    """The greatest position of a column in a node of an expression, -1 if it has none."""
+    """Return the greatest position of a column in a node of an expression, -1 if it has none."""
     if node[0] == "column":
         return node[2]
     return -1 if node[0] == "constant" else max(_columns_max(child) for child in node[2:])
 
 
 def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
-    """The dotted paths of columns, through structs."""
+    """Yield the dotted paths of columns, through structs."""
     for field in fields:
         yield prefix + field.name
         if pa.types.is_struct(field.type):

@@ -1,7 +1,7 @@
-"""What a change has written and no instant names yet: removed where the change fails, kept where it may be published.
+"""Files that a change has written and no instant names yet: removed if the change fails, kept if they may be published.
 
-An interrupt may come after the instant was put and before the caller knows it. Removing the files then would destroy a
-published version, so in doubt everything stays: an orphan costs space, a missing run costs the table.
+An interrupt may occur after the instant was put and before the put returned. Removing the files then would destroy a
+published version, so in doubt all files stay: an orphan costs space, a missing run costs the table.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from . import Instant, Timeline
 
 
 class Leftovers:
-    """Files of one change. As a context manager it removes them when an exception leaves the block. Each has the id of
-    its transaction in its name: a clean finds what could not be removed."""
+    """Files of one change. As a context manager it removes them when an exception leaves the block. The name of each
+    contains the id of its transaction, so `clean` finds files that could not be removed."""
 
     def __init__(self) -> None:
         self._files: list[tuple[Storage, str]] = []
@@ -33,10 +33,10 @@ class Leftovers:
         self._files.append((storage, path))
 
     def remove(self, first: int = 0) -> None:
-        """Removes the files, from the `first` on, unless they may be published."""
+        """Remove the files, from the `first` on, unless they may be published."""
         if not self._is_kept:
             for storage, path in self._files[first:]:
-                with contextlib.suppress(SkipstoneError):  # what the change met before is what its caller must hear of
+                with contextlib.suppress(SkipstoneError):  # the caller needs the change's own error, not this one
                     storage.delete(path)
             del self._files[first:]
 
@@ -44,12 +44,12 @@ class Leftovers:
         return len(self._files)
 
     def publish(self, timeline: Timeline, instant: Instant) -> bool:
-        """Puts the instant that names these files; False where another transaction has its version."""
+        """Put the instant that names these files. Return False if another transaction has its version."""
         try:
             published = timeline.publish(instant)
         except BaseException as error:
-            may_come = isinstance(error, UncertainPutError)
-            self._is_kept = may_come or timeline.was_published(instant) is not False
+            is_uncertain = isinstance(error, UncertainPutError)
+            self._is_kept = is_uncertain or timeline.was_published(instant) is not False
             raise
         self._is_kept = published
         return published

@@ -1,9 +1,9 @@
-"""What came after a version, for who is about to publish: the chain from his base to the newest instant, whole.
+"""The instants after a version, for a writer that is about to publish: the whole chain from its base to the newest.
 
-A version that was lost may have given his transaction up, or changed what his own rests on; and one that is published
-where newer ones exist is read by nobody. So a writer goes from instant to instant, each of which names the one
-that it follows and the checksum of its sealed text, and one listing, from his base's name on, says that nothing is
-beyond the last. The hint, read before, says whether the newest itself is gone.
+A version that was lost may have fenced the writer's transaction, or changed what that depends on, and a version that is
+published although newer ones exist is never read. So a writer reads instant after instant, each of which names the one
+that it follows and the checksum of that one's sealed text. One listing, from the name of the base on, shows that no
+version is after the last. The hint, read before, shows whether the newest itself is missing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .timeline import REMEDY, Timeline, is_loss
 from .version_files import instant_path
 
 Look = tuple[int | None, dict[int, Entry]]
-"""The newest version that the hint knows, and the files under the names of versions."""
+"""The newest version that the hint names, and the files under the names of versions."""
 
 
 def look(timeline: Timeline, base: Instant) -> Look:
-    """What `since` goes by: the hint first, since whoever publishes meanwhile puts his instant before his hint. Far
-    away both are asked for side by side, and the names again where the hint knows of more."""
+    """Return what `since` needs. The hint is read first, because a concurrent writer puts its instant before its hint.
+    On remote storage both are requested in parallel, and the names again if the hint names a newer version."""
     if not timeline.storage.is_remote:
         hinted = timeline.hinted_version(base.table_id)
         return hinted, timeline.names(base.version, hinted)
@@ -40,11 +40,11 @@ def look(timeline: Timeline, base: Instant) -> Look:
 
 
 def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iterator[Instant]:
-    """The instants after `base`, ascending; two requests where there is none. Exhaust it before anything is published.
-    `looked`: what `look` has just given.
+    """Yield the instants after `base`, ascending; two requests if there is none. Exhaust this before you publish.
+    `looked`: what `look` has just returned.
 
-    Raises CommitConflictError where `base` is not there: the table was removed, or made again. Raises CorruptionError,
-    which says what to do, where a version between it and the newest, or the newest, is lost, damaged or another's.
+    Raises CommitConflictError if `base` is missing: the table was removed, or created again. Raises CorruptionError,
+    which states what to do, if a version between it and the newest, or the newest, is lost, damaged or another table's.
     """
     hinted, names = looked or look(timeline, base)
     if not timeline.is_current(base, names.get(base.version)):
@@ -55,7 +55,7 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
     newest = base
     for version in sorted(names):
         while newest.version < version:
-            # A listing may miss what is put while it goes on, and show what comes after that.
+            # A listing may miss a file that is put while it runs, and show one that is put later.
             instant = timeline.find(newest.version + 1) or timeline.find(version)
             if instant is None:
                 break
@@ -83,13 +83,13 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
 
 
 def newest_mentioned(timeline: Timeline, newest_read: Instant) -> int:
-    """The newest version of a table that is known to have been created: the hint says so."""
+    """Return the newest version of a table that is known to have been created, because the hint names it."""
     hinted = timeline.hinted_version(newest_read.table_id) or 0
     return hinted if is_loss(hinted, newest_read.version) else newest_read.version
 
 
 def broken(before: Instant, after: Instant) -> str | None:
-    """What is wrong where an instant comes next after another; None where it follows it."""
+    """Return the problem if one instant is next after another but does not follow it; None if it does."""
     if after.table_id != before.table_id:
         return f"an instant of another table than version {before.version}"
     if after.previous == (before.version, before.checksum):
@@ -104,8 +104,8 @@ def _check_follows(timeline: Timeline, before: Instant, after: Instant) -> None:
     problem = broken(before, after)
     if problem is not None:
         raise CorruptionError(
-            f"{problem}; what began at version {before.version} is not committed over that: open() the table "
-            "again, and do it again (verify(deep=True) lists what is lost)",
+            f"{problem}; a change that began at version {before.version} is not committed over that: open() the table "
+            "again and repeat the change (verify(deep=True) lists what is lost)",
             path=_path(timeline, after.version),
             check="timeline",
         )

@@ -6,7 +6,7 @@
     purge        the runs without any entry of a removed file
 
 `run_format.py` decides what is written and which runs are merged, `hfile_like/merge.py` merges them. Shards of one run
-are neighbours. A large shard stays as it is if no other run has keys between its keys.
+are neighbours. A large shard stays unchanged if no other run has keys between its keys.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and enco
 KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
 _ROWS_AT_ONCE = 1 << 17
 _ENTRIES_OF_A_THREAD = 1 << 20  # more entries, in several shards, are merged by several threads
-_ENTRY_BYTES_MIN = 16  # about what an entry takes in a file at least
-_RUN_KEY_BYTES = 64  # of the first and last key of a run, as a version has them
+_ENTRY_BYTES_MIN = 16  # about the least bytes of an entry in a file
+_RUN_KEY_BYTES = 64  # of the first and last key of a run, as a version stores them
 
 PathOf = Callable[[int], str]  # the path of shard 0, 1 ... of a run
 Level = tuple[Run, ...]  # the shards of one run
@@ -64,7 +64,7 @@ class RunWriter:
     purged: set[str] | None = None
 
     def path(self, name: str) -> str:
-        """The path for a run of that name, which is unique within the attempt."""
+        """Return the path for a run of that name, which is unique within the attempt."""
         path = run_path(self.transaction, f"{self.attempt}-{name}")
         self.leftovers.add(self.storage, path)
         return path
@@ -72,7 +72,7 @@ class RunWriter:
     def append(
         self, runs: tuple[Run, ...], new: NewEntries, version: int, name: str, form: RunFormat, *, is_index: bool = True
     ) -> tuple[Run, ...]:
-        """See the function `append`. `is_index`: a damaged run is left out, as no index run is needed."""
+        """Call the function `append`. `is_index`: a damaged run is left out, because no index run is required."""
         path_of = self._paths(name)
         return append(self.storage, self.readers, runs, new, version, path_of, form, leave_damaged=is_index)
 
@@ -84,7 +84,7 @@ class RunWriter:
         live: np.ndarray | None = None,
         keep: Keep | None = None,
     ) -> tuple[Run, ...] | None:
-        """See the function `compact`. A purge also leaves out the entries that it does not `keep`, and every other
+        """Call the function `compact`. A purge also leaves out the entries that it does not `keep`, and every other
         entry of a removed file, however few there are."""
         if self.purged is None:
             return compact(self.storage, self.readers, runs, self._paths(name), form, live)
@@ -94,11 +94,11 @@ class RunWriter:
         return result
 
     def append_to_manifest(self, runs: tuple[Run, ...], new: EntryBatch, version: int) -> tuple[Run, ...]:
-        """The manifest's runs with the entries of a new version. Raises for a damaged run."""
+        """Return the manifest's runs with the entries of a new version. Raises for a damaged run."""
         return self.append(runs, new, version, "m", MANIFEST_FORMAT, is_index=False)
 
     def compact_manifest(self, runs: tuple[Run, ...]) -> tuple[Run, ...] | None:
-        """The manifest's runs merged; None if that does not pay."""
+        """Return the manifest's runs, merged; None if that does not pay."""
         return self.compact(runs, "mc", MANIFEST_FORMAT)
 
     def _paths(self, name: str) -> PathOf:
@@ -116,7 +116,7 @@ def write_runs(
     form: RunFormat,
     readers: RunReaders | None = None,
 ) -> tuple[Run, ...]:
-    """Writes entries as one run of one shard or more. Each shard is durable and complete on return; on an exception
+    """Write entries as one run of one shard or more. Each shard is durable and complete on return; on an exception
     none remains. `readers`, if given, keep the entries of a small run."""
     if isinstance(new, SortedEntries):
         return _merged(storage, new.files, path_of, segments, form, None, drop_tombstones=False)
@@ -129,7 +129,7 @@ def write_runs(
     if not len(keys):
         return ()
     if len(keys) <= _ROWS_AT_ONCE:
-        values = values.combine_chunks()  # so that what is written in one call becomes few blocks, not one per chunk
+        values = values.combine_chunks()  # so that one call writes few blocks, not one per chunk
     files = form.files_of_keys(keys)
     cuts = [*prefix_changes(keys, form.partition_prefix_bytes), len(keys)] if len(keys) > at_once else []
     runs: list[Run] = []
@@ -194,7 +194,7 @@ def removing_on_error(storage: Storage, runs: Sequence[Run]) -> Iterator[None]:
 
 
 def bounded_ends(first: bytes, last: bytes) -> tuple[str, str]:
-    """Hex of two keys of bounded length between which all keys are, both inclusive."""
+    """Return hex of two keys of bounded length between which all keys are, both inclusive."""
     if len(last) > _RUN_KEY_BYTES:
         last = prefix_successor(last[:_RUN_KEY_BYTES]) or last
     return first[:_RUN_KEY_BYTES].hex(), last.hex()
@@ -214,11 +214,11 @@ def append(
     *,
     leave_damaged: bool = False,
 ) -> tuple[Run, ...]:
-    """The runs, oldest first, with the entries of a new segment, merged with the last runs if that is cheap: then they
-    are written once.
+    """Return the runs, oldest first, with the entries of a new segment. If that is cheap, these are merged with the
+    last runs and are written only once.
 
-    Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run; with `leave_damaged` it stays as
-    it is, and only newer runs are merged.
+    Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run. With `leave_damaged` that stays
+    unchanged, and only newer runs are merged.
     """
     if not new.num_entries:
         return runs
@@ -249,7 +249,7 @@ def append(
 
 
 def _newest(older: Sequence[pa.Table], new: EntryBatch, *, drop_tombstones: bool) -> EntryBatch:
-    """The entries of runs, oldest first, and newer ones: of each key the newest."""
+    """Return the newest entry of each key, from runs, oldest first, and newer entries."""
     layers = [new.values.append_column(DELETED, from_numpy(new.deleted)).add_column(0, KEY, new.keys)]
     layers += [each.select(layers[0].column_names) for each in reversed(older)]
     together = pa.concat_tables(layers).combine_chunks()
@@ -269,8 +269,8 @@ def compact(
     form: RunFormat,
     live: np.ndarray | None = None,
 ) -> tuple[Run, ...] | None:
-    """The runs, oldest first, merged into one; if the oldest is much larger than the others, into it and one more. None
-    if that is so already. With `live` (file ids, uint64, ascending) entries of other files are left out, if there are
+    """Return the runs, oldest first, merged into one, or into two if the oldest is much larger than the others. Return
+    None if nothing changes. With `live` (file ids, uint64, ascending) entries of other files are left out, if there are
     many. Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
     numbers = count()
     result, written = runs, set[str]()
@@ -305,7 +305,7 @@ def purge(
     live: np.ndarray | None = None,
     keep: Keep | None = None,
 ) -> tuple[Run, ...]:
-    """The runs, oldest first, written again as one, without the entries of files that are not `live` (ids, as for
+    """Return the runs, oldest first, rewritten as one, without the entries of files that are not `live` (ids, as for
     `compact`), or without those that `keep` leaves out. Runs that have no entry of another file stay. Raises as
     `compact`."""
     opened = [readers.reader(run) for run in runs]
@@ -329,7 +329,7 @@ def _merged_levels(
     *,
     drop_tombstones: bool,
 ) -> tuple[Run, ...]:
-    """Some runs as one; the same shards if there is nothing to do."""
+    """Return some runs merged into one; the same shards if there is nothing to do."""
     groups = list(_overlap_groups(readers, levels, live, form))
     if len(levels) == 1 and all(group.stays for group in groups):
         return levels[0]
@@ -359,8 +359,8 @@ class _OverlapGroup:
 def _overlap_groups(
     readers: RunReaders, levels: Sequence[Level], live: np.ndarray | None, form: RunFormat
 ) -> Iterator[_OverlapGroup]:
-    """The shards of some levels in key order. Shards that overlap are one group. Neighbours that are too small, or have
-    too many entries of removed files, to stay as they are, are one group as well."""
+    """Yield the shards of some levels in key order. Shards that overlap are one group. Neighbours that are too small,
+    or have too many entries of removed files, to stay unchanged, are one group as well."""
     shards = []
     for age, run in enumerate(run for level in levels for run in level):
         reader = readers.reader(run)
@@ -383,7 +383,7 @@ def _overlap_groups(
 
 
 def _is_stale(reader: SortedFileReader, live: np.ndarray | None, form: RunFormat) -> bool:
-    """Whether many of a run's files are not live."""
+    """Return whether many of a run's files are not live."""
     if live is None:
         return False
     ids = files_of(reader)
@@ -401,8 +401,8 @@ def _merged(
     *,
     drop_tombstones: bool,
 ) -> tuple[Run, ...]:
-    """Runs, oldest first, merged into one of one shard or more. Tombstones may be dropped only if the oldest run of all
-    takes part (rule 32)."""
+    """Return runs, oldest first, merged into one of one shard or more. Tombstones may be dropped only if the oldest run
+    of all takes part (rule 32)."""
     opened = [run for run in opened if run.num_entries]
     if not opened:
         return ()
@@ -418,7 +418,7 @@ def _merged(
         options = form.options(path, files=files)
         with storage.create(path) as sink:
             done = merge_runs(opened, sink, drop_tombstones, start, stop, keep, **options)
-        ends = bounded_ends(done.first_key, done.last_key)  # of removed entries there may have been others
+        ends = bounded_ends(done.first_key, done.last_key)  # removed entries may have had keys outside of these
         run = Run(path, done.size_bytes, done.num_entries, segments, *ends)
         written.append(run)
         return run
@@ -439,7 +439,7 @@ def _keeper(file_ids: Callable[[pa.BinaryArray], np.ndarray], live: np.ndarray) 
 
 
 def _cuts(runs: Sequence[SortedFileReader], shard_bytes: int | None) -> list[bytes]:
-    """Keys between which the runs have about `shard_bytes`; none if they have not much more than that."""
+    """Return keys between which the runs have about `shard_bytes`; none if they have not much more than that."""
     if shard_bytes is None:
         return []
     blocks = sorted((block.first_key, block.length) for run in runs for block in run.blocks())
@@ -459,12 +459,12 @@ def _cuts(runs: Sequence[SortedFileReader], shard_bytes: int | None) -> list[byt
 
 
 def levels_of(runs: Sequence[Run]) -> list[Level]:
-    """The runs, each with its shards."""
+    """Return the runs, each with its shards."""
     return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
 
 
 def level_sizes(levels: Sequence[Level]) -> list[tuple[int, int]]:
-    """(entries, bytes) of each."""
+    """Return (entries, bytes) of each level."""
     return [(sum(run.entries for run in level), level_bytes(level)) for level in levels]
 
 

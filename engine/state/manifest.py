@@ -1,28 +1,28 @@
 """The manifest: its keys and rows, the fields of a file as tasks report them, and the number of a file.
 
     key      (kind u8, partition u32, sequence u32), big-endian: partitions first, then files by partition, then the
-             files that were taken out while they lie on storage still: a sync must not take them for new ones;
-             then the keys of idempotent commits, by 64 bits of their hash in the place of a file's number
+             removed files that may still be on storage, because a sync must not add them as new ones; then the keys of
+             idempotent commits, with 64 bits of their hash in the place of a file's number
     row      the fields of the kind; those of the other kind are null and take no bytes
 
-A file's number is `partition << 32 | sequence`. Sequences are given at a commit, in order, and never given again, so
-a number names one file for ever, and the files of a partition are one prefix.
+A file's number is `partition << 32 | sequence`. Sequences are assigned at a commit, in order, and are never used twice,
+so a number names one file permanently, and the files of a partition are one prefix.
 
-File slices: which files of a group are read together, which no more, and which carry nothing.
+File slices: which files of a group are read together, which are no longer read, and which contain nothing.
 
     group     files that share `file_group`, which is unique within its partition; a file without one is alone
     slice     the files of a group with one `slice_instant`: at most one base, and the logs over it
 
-Slices are ordered by `slice_instant`: as numbers where every instant of the group is made of the digits 0-9, else as
-texts by their UTF-8 bytes. What is read of a group is its latest slice with a base, and the files of later slices,
-whose base is not there yet: a pending compaction. Earlier slices are superseded. A file without `slice_instant` in a
+Slices are ordered by `slice_instant`: as numbers if every instant of the group consists of the digits 0-9, else as
+texts by their UTF-8 bytes. A reader of a group reads its latest slice with a base, and the files of later slices,
+whose base does not exist yet: a pending compaction. Earlier slices are superseded. A file without `slice_instant` in a
 group has no place in that order, so it supersedes nothing and nothing supersedes it.
 
-The states of the commits that wrote the files come with the version that is read:
+The states of the commits that wrote the files belong to the version that is read:
 
-    completed      also where no state is known, or no commit is named
-    inflight       a base is not there yet; a log may be: it is read
-    failed,        a base, log or block holds nothing, and is read by nobody
+    completed      also if no state is known, or no commit is named
+    inflight       a base does not exist yet; a log may exist, so it is read
+    failed,        a base, log or block contains nothing, and is never read
     rolled_back
 """
 
@@ -40,9 +40,9 @@ from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from . import COMPLETED, INFLIGHT
 
-# What a writer, a listing or a footer says of a file. `modified_ns`, `etag` and `deletes` are its identity beside
-# path and size; `rows_exact` is False where the row count is only a bound; `merge` says how a log's rows meet the
-# base's. Files of one slice share `file_group`, unique within the partition, and `slice_instant`.
+# What a writer, a listing or a footer reports about a file. `modified_ns`, `etag` and `deletes` are its identity with
+# path and size; `rows_exact` is False if the row count is only a bound; `merge` is how a log's rows are merged with
+# the base's. Files of one slice share `file_group`, unique within the partition, and `slice_instant`.
 FILE_FIELDS = [
     pa.field("path", pa.string()),
     pa.field("size_bytes", pa.int64()),
@@ -68,7 +68,7 @@ FILES_SCHEMA = pa.schema([pa.field("partition", pa.string()), *FILE_FIELDS])
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_PARTITION, KIND_FILE, KIND_REMOVED, KIND_KEY = 1, 2, 3, 4
 BLOCK_BYTES = 16 << 20  # before encoding: about 80,000 files
-PARTITION_PREFIX_BYTES = 5  # a large partition has blocks of its own, so that its files are read without others
+PARTITION_PREFIX_BYTES = 5  # a large partition has separate blocks, so that its files are read without others
 SUMMARIES = ("segment", "rows_exact")
 
 PARTITION_FIELDS = [
@@ -79,12 +79,12 @@ PARTITION_FIELDS = [
     pa.field("fingerprint", pa.int64()),
 ]
 
-STAT_FIELDS = ["size_bytes", "modified_ns", "etag"]  # what a storage says of a file
+STAT_FIELDS = ["size_bytes", "modified_ns", "etag"]  # what a storage reports about a file
 IDENTITY = ["path", *STAT_FIELDS]
 SEGMENT_FIELD = pa.field("segment", pa.int64())
 REMOVED_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
-CLEANED = "cleaned"  # the kind of a file that went and was removed from storage, too
-KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that it made
+CLEANED = "cleaned"  # the kind of a removed file that a clean deleted from storage, or was to delete
+KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that its commit created
 
 _NEVER_NULL = ("path", "size_bytes", "kind", SEGMENT_FIELD.name)
 _INT64_MAX = (1 << 63) - 1
@@ -93,9 +93,9 @@ RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])
 
 
 def check_files(rows: pa.Table, version: int, schema_count: int) -> None:
-    """Raises CorruptionError for rows of files, as a manifest has them, that no file of a version can have: a run may
-    be whole and crafted. `version`: the last that may have added one; `schema_count`: how many physical
-    schemas there are."""
+    """Raise CorruptionError if rows of files, as a manifest has them, contain values that no file of a version can
+    have: a run may be intact and crafted. `version`: the last that may have added one; `schema_count`: the number of
+    physical schemas."""
     limits = {
         "size_bytes": (0, _INT64_MAX),
         "row_count": (0, _INT64_MAX),
@@ -116,26 +116,26 @@ def check_files(rows: pa.Table, version: int, schema_count: int) -> None:
 
 
 def file_ids(partition: np.ndarray, sequence: np.ndarray) -> np.ndarray:
-    """uint64 file numbers."""
+    """Return uint64 file numbers."""
     return (partition.astype(np.uint64) << np.uint64(32)) | sequence.astype(np.uint64)
 
 
 def split_file_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(partition, sequence) of file numbers, both uint32."""
+    """Return (partition, sequence) of file numbers, both uint32."""
     halves = np.ascontiguousarray(ids, dtype="<u8").view("<u4").reshape(-1, 2)
     return np.ascontiguousarray(halves[:, 1]), np.ascontiguousarray(halves[:, 0])
 
 
 def key_number(key: str) -> int:
-    """The number of the key of an idempotent commit."""
+    """Return the number of the key of an idempotent commit."""
     import hashlib  # loads OpenSSL, which a plan does not need
 
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
 
 
 def fingerprints(ids: np.ndarray) -> np.ndarray:
-    """int64: a number for each file number, by whose sum (modulo 2^64) a set of files is known: two sets of one sum are
-    the same set, but for a chance of one in 2^64. The finaliser of SplitMix64 (Steele, Lea, Flood, 2014)."""
+    """Return int64: a number for each file number. Their sum (modulo 2^64) identifies a set of files: two sets with one
+    sum are equal, except by a chance of one in 2^64. The finaliser of SplitMix64 (Steele, Lea, Flood, 2014)."""
     mixed = ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -144,7 +144,7 @@ def fingerprints(ids: np.ndarray) -> np.ndarray:
 
 SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
 MODES = (SNAPSHOT, READ_OPTIMIZED)
-_ANY_SLICE = np.iinfo(np.int64).max  # the rank of a file that says no instant: not before any slice
+_ANY_SLICE = np.iinfo(np.int64).max  # the rank of a file without an instant, which is not before any slice
 _NO_BASE = -1
 
 
@@ -156,8 +156,8 @@ class Slices:
     groups      how many
     rank        int64 [files]: ascending with the slice instants of a group
     is_base     bool [files]: a base whose commit is completed
-    is_dead     bool [files]: carries nothing at this version: its commit failed, or it is a base that is not there yet
-    latest      int64 [groups]: the rank of the latest base; below every rank where there is none
+    is_dead     bool [files]: not read at this version: its commit failed, or it is a base that does not exist yet
+    latest      int64 [groups]: the rank of the latest base; below every rank if there is none
     """
 
     group_of: np.ndarray
@@ -168,15 +168,14 @@ class Slices:
     latest: np.ndarray
 
     def live(self, mode: str = SNAPSHOT) -> np.ndarray:
-        """bool [files]: those that are read; with "read_optimized" the latest base of each group alone."""
+        """Return bool [files]: those that are read; with "read_optimized" only the latest base of each group."""
         newest = ~self.is_dead & (self.rank >= self.latest[self.group_of])
         return newest & self.is_base if mode == READ_OPTIMIZED else newest
 
 
 def slices_of(files: pa.Table, states: Mapping[str, str]) -> Slices:
-    """The slices of a snapshot's files, under what is known of the commits that wrote them (`Instant.commit_states`).
-
-    The files must hold every group whole, as those of whole partitions do.
+    """Return the slices of a snapshot's files, given the states of the commits that wrote them
+    (`Instant.commit_states`). The files must contain every group whole, as those of whole partitions do.
     """
     is_base_file = to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
     is_over = _written_by(files, states, lambda state: state not in (COMPLETED, INFLIGHT))
@@ -194,14 +193,14 @@ def slices_of(files: pa.Table, states: Mapping[str, str]) -> Slices:
 
 
 def any_of(where: np.ndarray, flags: np.ndarray, count: int) -> np.ndarray:
-    """bool [count] from bool [n]: true at `where[i]` for some flag i that is."""
+    """Return bool [count] from bool [n]: true at `where[i]` for each flag i that is true."""
     result = np.zeros(count, dtype=bool)
     result[where[flags]] = True
     return result
 
 
 def _written_by(files: pa.Table, states: Mapping[str, str], is_wanted: Callable[[str], bool]) -> np.ndarray:
-    """bool [files]: those that name a commit whose state is meant."""
+    """Return bool [files]: those that name a commit whose state is wanted."""
     commits = [commit for commit, state in states.items() if is_wanted(state)]
     if not commits:
         return np.zeros(files.num_rows, dtype=bool)
@@ -209,7 +208,7 @@ def _written_by(files: pa.Table, states: Mapping[str, str], is_wanted: Callable[
 
 
 def _groups(files: pa.Table) -> tuple[np.ndarray, int]:
-    """Groups numbered in the order of their first file: a file group of a partition, or a file without a group."""
+    """Number the groups in the order of their first file: a file group of a partition, or a file without a group."""
     numbers = np.arange(files.num_rows)
     column = files.column("file_group")
     if column.null_count == files.num_rows:
@@ -224,13 +223,13 @@ def _groups(files: pa.Table) -> tuple[np.ndarray, int]:
 
 
 def _numbered(texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """(the distinct texts, int64: the place of each among them, -1 where null)."""
+    """Return (the distinct texts, int64: the position of each text among them, -1 if null)."""
     coded = pc.dictionary_encode(texts, null_encoding="mask")
     return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(int64_scalar(-1)))
 
 
 def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:
-    """int64 [files]: the order of slice instants within a group; the same for equal ones."""
+    """Return int64 [files]: the order of slice instants within a group; the same for equal ones."""
     texts, text_of = _numbered(instants)
     if len(texts) == 0:
         return np.full(len(text_of), _ANY_SLICE, dtype=np.int64)
@@ -246,5 +245,5 @@ def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _dense(texts: pa.Array) -> np.ndarray:
-    """int64: the place of each text in the order of all, the same for equal ones."""
+    """Return int64: the position of each text in the order of all, the same for equal ones."""
     return to_numpy(pc.rank(texts, tiebreaker="dense")).astype(np.int64)

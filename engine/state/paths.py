@@ -1,5 +1,5 @@
-"""Paths of files, many at once: as the manifest has them, in which partitions they lie, whether one is there twice; and
-where runs and task index files lie."""
+"""Paths of many files: as the manifest stores them, their partitions, and duplicates; and the paths of runs and task
+index files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..storage import Storage, relative_path
 SERVED_FOLDER = "serve"  # the manifests that `skipstone serve` writes, below the index root
 FILE_PREFIX = "part-"  # of the data files that a transaction writes; its id follows
 _AT_ONCE = 1 << 17
-# What a path that is tidied, or lies elsewhere, has in it or begins with.
+# A path that is not normalized, or not below the table, contains or begins with one of these.
 _ODD = (b"//", b"/.", b":", b"\\", b"\0")
 
 
 def paths_of(given: object) -> list[str]:
-    """The paths that a caller gave: one, or a list of them. Raises InvalidArgumentError for what is none."""
+    """Return the paths that a caller passed: one, or a list of them. Raises InvalidArgumentError for anything else."""
     if isinstance(given, (str, os.PathLike)):
         return [os.fspath(given)]
     if not isinstance(given, Iterable) or isinstance(given, (bytes, dict)):
@@ -36,7 +36,7 @@ def paths_of(given: object) -> list[str]:
 
 
 def relative_paths(storage: Storage, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """`relative_path` of each. Raises InvalidArgumentError for one that names no file."""
+    """Return `relative_path` of each. Raises InvalidArgumentError for a path that names no file."""
     pieces = []
     for piece in _pieces(paths):
         is_tidy = _is_tidy(piece)
@@ -51,7 +51,7 @@ def _pieces(paths: pa.ChunkedArray) -> Iterable[pa.StringArray]:
 
 
 def _is_tidy(paths: pa.StringArray) -> bool:
-    """True where every path is sure to be relative, and as short as can be."""
+    """Return True if every path is certainly relative and normalized."""
     offsets, buffer = offsets_and_data(paths)
     data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
     if (offsets[1:] == offsets[:-1]).any() or any(odd in data for odd in _ODD):
@@ -62,7 +62,7 @@ def _is_tidy(paths: pa.StringArray) -> bool:
 
 
 def partitions_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """`hive.partition_of` of each."""
+    """Return `hive.partition_of` of each."""
     partition_of: dict[str, str] = {}
     results = []
     for piece in _pieces(paths):
@@ -77,7 +77,7 @@ def partitions_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _folders(paths: pa.StringArray) -> pa.StringArray:
-    """What is before the last slash of each path; nothing where there is none."""
+    """Return the text before the last slash of each path; an empty text if there is no slash."""
     offsets, buffer = offsets_and_data(paths)
     data = np.frombuffer(buffer, dtype=np.uint8)[int(offsets[0]) : int(offsets[-1])]
     starts, ends = (offsets[:-1] - offsets[0]).astype(np.int64), (offsets[1:] - offsets[0]).astype(np.int64)
@@ -88,7 +88,7 @@ def _folders(paths: pa.StringArray) -> pa.StringArray:
 
 
 def first_twice(paths: pa.ChunkedArray) -> str | None:
-    """A path that is there more than once; None where none is."""
+    """Return a path that occurs more than once; None if there is none."""
     marks = [np.fromiter(map(hash, piece.to_pylist()), np.int64, len(piece)) for piece in _pieces(paths)]
     if not marks:
         return None
@@ -103,10 +103,10 @@ def first_twice(paths: pa.ChunkedArray) -> str | None:
 
 
 def run_path(transaction: str, name: str) -> str:
-    """Where a run lies; folders by the transaction's first letters keep each of a bounded size."""
+    """Return the path of a run. Folders by the transaction's first letters keep each folder's size bounded."""
     return f"runs/{transaction[:2]}/{transaction}-{name}.sbf"
 
 
 def task_path(transaction: str, name: str) -> str:
-    """Where a task index file lies."""
+    """Return the path of a task index file."""
     return f"tasks/{transaction[:2]}/{transaction}-{name}.sbf"

@@ -1,10 +1,10 @@
 """The format of a kind of runs, entries that are to be written as a run, and when runs are merged.
 
-A new run takes in every run before it that has less than `RATIO` times the entries gathered so far. So each run that
-stays is at least that much larger than the next, their number grows with the logarithm of the entries, and an entry is
-rewritten a logarithmic number of times. What one commit may rewrite is bounded; larger runs wait for `optimize`, which
-rewrites the oldest run only if the others have grown to a share of it, or if that share of it is obsolete. One policy
-is for the manifest and for every kind of index (docs/decisions/commits.md).
+A new run is merged with every run before it that has less than `RATIO` times the entries gathered so far. So each run
+that stays is at least that much larger than the next, their number grows with the logarithm of the entries, and an
+entry is rewritten a logarithmic number of times. What one commit may rewrite is bounded; larger runs wait for
+`optimize`, which rewrites the oldest run only if the others have grown to a share of it, or if that share of it is
+obsolete. One policy is for the manifest and for every kind of index (docs/decisions/commits.md).
 
 If a format has `file_ids`, the keys of its entries contain file ids, and the meta `files` of each run lists the ids of
 its entries as ranges: pairs of the first and the last id, u64 little-endian. It may list more ids than there are.
@@ -33,7 +33,7 @@ LEVELS_MAX = 12
 OLDEST_SHARE = 8
 SHARD_BYTES = 64 << 20
 FILES_META = "files"
-ENTRY_BYTES = 32  # about what an entry takes in a run that is not written yet
+ENTRY_BYTES = 32  # about the bytes of an entry in a run that is not written yet
 _TEMPLATE_ROWS_MIN = 512  # in fewer, looking for templates of names takes as long as half of the writing
 
 
@@ -42,7 +42,7 @@ class MergePolicy:
     """The bounds of one kind of runs.
 
     commit_bytes   a commit may rewrite so many bytes
-    commit_share   or so many times the bytes that it adds, where that is more
+    commit_share   or so many times the bytes that it adds, if that is more
     levels_max     the commit that would leave more runs merges the newest, whatever it costs; None for no such bound
     small_bytes    a run of at most so many bytes is rewritten whenever that leaves fewer runs, or less in them
     """
@@ -53,8 +53,8 @@ class MergePolicy:
     small_bytes: int = 0
 
     def first_merged(self, levels: Sequence[tuple[int, int]], entries: int, size_bytes: int) -> int:
-        """The first of the levels, (entries, bytes) each and oldest first, that a new run of so many entries and bytes
-        takes in; their number, if it takes in none."""
+        """Return the first of the levels, (entries, bytes) each and oldest first, that a new run of so many entries and
+        bytes is merged with; the number of levels if there is none."""
         first, allowed = len(levels), max(self.commit_bytes, self.commit_share * size_bytes)
         rewritten = size_bytes
         while first > 0:
@@ -67,11 +67,11 @@ class MergePolicy:
         return first
 
     def keeps_oldest(self, sizes_bytes: Sequence[int]) -> bool:
-        """Whether, of runs to be merged, oldest first, the oldest is too large to be rewritten for the others."""
+        """Return whether the oldest of runs to be merged, oldest first, is too large to be rewritten for the others."""
         return sizes_bytes[0] > max(self.small_bytes, OLDEST_SHARE * sum(sizes_bytes[1:]))
 
     def is_obsolete(self, size_bytes: int, count: int, removed: int) -> bool:
-        """Whether a run of `count` files, of which `removed` are not live, is worth rewriting for that alone."""
+        """Return whether a run of `count` files, of which `removed` are not live, is worth rewriting just for that."""
         return removed > 0 and (size_bytes <= self.small_bytes or OLDEST_SHARE * removed >= count)
 
 
@@ -102,9 +102,9 @@ class RunFormat:
     def options(
         self, path: str | None = None, entries: int | None = None, files: IdRanges | None = None
     ) -> WriterOptions:
-        """Options of the writer of the run at `path`, None for a run in memory. `entries`: how many, if that is known;
-        `files`: the ids for its meta. No option is chosen by a sample: with these block sizes a sample chose the same
-        for runs of every kind, and took 4% of the time of writing."""
+        """Return the options of the writer of the run at `path`, None for a run in memory. `entries`: how many, if
+        known; `files`: the ids for its meta. No option is chosen by a sample: with these block sizes a sample chose the
+        same for runs of every kind, and took 4% of the time of writing."""
         metas = {} if path is None else written_as(path)
         if files is not None:
             metas[FILES_META] = np.stack([files.first, files.last], axis=1).astype("<u8").tobytes()
@@ -118,7 +118,7 @@ class RunFormat:
         }
 
     def files_of_keys(self, keys: pa.BinaryArray) -> IdRanges | None:
-        """The files of entries, for the meta of their run."""
+        """Return the files of entries, for the meta of their run."""
         if self.file_ids is None:
             return None
         return IdRanges.of(np.sort(to_numpy(pc.unique(from_numpy(self.file_ids(keys))))))
@@ -138,7 +138,7 @@ class EntryBatch(NamedTuple):
 
     @classmethod
     def concat(cls, parts: Sequence[EntryBatch], schema: pa.Schema) -> EntryBatch:
-        """The entries of several batches, with every field of a schema; null if a batch lacks it."""
+        """Return the entries of several batches, with every field of a schema; null if a batch lacks it."""
         nothing = cls(pa.nulls(0, pa.binary()), pa.table({}), np.zeros(0, bool))
         keys, values, deleted = zip(*([part for part in parts if part.num_entries] or [nothing]), strict=True)
         rows = pa.concat_tables([pa.Table.from_batches([], schema), *values], promote_options="default")
@@ -157,11 +157,11 @@ class EntryBatch(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what the entries take in a run."""
+        """About the bytes of the entries in a run."""
         return self.num_entries * ENTRY_BYTES
 
     def encoded(self, form: RunFormat) -> bytes:
-        """The entries as the bytes of one run without shards."""
+        """Return the entries as the bytes of one run without shards."""
         keys, values, deleted = self.sorted()
         sink = io.BytesIO()
         options = form.options(entries=len(keys), files=form.files_of_keys(keys))
@@ -172,7 +172,7 @@ class EntryBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class SortedEntries:
-    """More entries than memory should hold: sorted files, oldest first, of the format's schema and metas. The caller
+    """More entries than should be in memory: sorted files, oldest first, of the format's schema and metas. The caller
     removes the files."""
 
     files: Sequence[SortedFileReader]
@@ -200,7 +200,7 @@ NewEntries = EntryBatch | SortedEntries
 
 
 def files_of(reader: SortedFileReader) -> IdRanges:
-    """The ids in the meta of a run whose format has `file_ids`. Raises CorruptionError."""
+    """Return the ids in the meta of a run whose format has `file_ids`. Raises CorruptionError."""
     data = reader.meta(FILES_META) if FILES_META in reader.metas() else b"?"
     if len(data) % 16 == 0:
         pairs = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""What a stack of runs holds together: the newest entry of a key wins, and a tombstone takes the key away."""
+"""Look-ups in a stack of runs: the newest entry of a key wins, and a tombstone removes the key."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, part_of
 from .runs import RunReaders, reading_run
 
 _Layers = list[IdEntries]
-_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts
-_FEW = 4  # of so many entries at most one is asked for
-_FEW_PARTS = 4  # of few far away
+_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # a large read of a run that is larger is divided into parts
+_FEW = 4  # few files: at most one of so many entries is requested
+_FEW_PARTS = 4  # the parts for few files of a remote run
 _PART_ENTRIES_MIN = 1 << 16
 
 
 def get_runs(
     readers: RunReaders, runs: Sequence[Run], keys: pa.Array, columns: Sequence[str], schema: pa.Schema
 ) -> pa.Table:
-    """The live entries of some keys, as a table of `key` and the columns (of `schema`), in no order."""
+    """Return the live entries of some keys, as a table of `key` and the columns (of `schema`), in no order."""
     layers: list[pa.Table] = []
     for run in reversed(runs):  # newest first
         if not len(keys):
@@ -57,8 +57,8 @@ def get_runs(
 def get_by_ids(
     readers: RunReaders, runs: Sequence[Run], prefix: bytes, ids: np.ndarray, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
-    """The live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending; the
-    columns). `ids`: uint64, ascending. Raises DamagedRun."""
+    """Return the live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending;
+    the columns). `ids`: uint64, ascending. Raises DamagedRun."""
     layers = []
     for run in reversed(runs) if len(ids) else ():
         if run.may_hold(prefix):
@@ -70,7 +70,7 @@ def get_by_ids(
 def numbered_entries(
     readers: RunReaders, runs: Sequence[Run], prefix: bytes, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
-    """All live entries below a prefix that is followed by a file's number, or by its first bytes. Raises DamagedRun."""
+    """Return all live entries below a prefix that a file's number, or its first bytes, follows. Raises DamagedRun."""
     layers = []
     names = tuple(columns)
     for run in reversed(runs):
@@ -89,7 +89,7 @@ def numbered_entries(
 def _read(
     reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
 ) -> _Layers:
-    """All entries below a prefix, or those of some files, as layers; tombstones too."""
+    """Return all entries below a prefix, or those of some files, as layers, tombstones included."""
     if reader.num_entries >= _PARTED_ENTRIES_MIN and (ids is None or len(ids) >= _PARTED_IDS_MIN):
         return _read_parts(reader, storage, prefix, columns, ids)
     keys = reader.by_id(prefix)
@@ -99,9 +99,9 @@ def _read(
 def _read_parts(
     reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
 ) -> list[IdEntries]:
-    """What `_read` returns of a large run, in parts that ascend: each is a layer, so nothing is copied to join them. Of
-    a remote run they are read in parallel. Of a local run they are not: decoding a block is many short steps between
-    which threads pass Python to each other, and two threads take longer than one (docs/decisions/statistics.md)."""
+    """Return what `_read` returns of a large run, in ascending parts: each is a layer, so nothing is copied to join
+    them. Parts of a remote run are read in parallel. Those of a local run are not: decoding a block is many short steps
+    between which threads pass Python to each other, and two threads take longer than one (decisions/statistics.md)."""
     keys = reader.by_id(prefix)
 
     def work(piece: np.ndarray) -> IdEntries:
@@ -109,7 +109,7 @@ def _read_parts(
             return keys.scan(columns, blocks=piece, include_deleted=True)
         return keys.get(piece, columns, include_deleted=True)
 
-    # Of few files a part costs more than joining what is read of them.
+    # For few files a part costs more than joining the entries that are read.
     is_few = ids is not None and len(ids) < reader.num_entries // _FEW
     parts = _parts(reader, prefix, (_FEW_PARTS if storage.is_remote else 1) if is_few else reader.num_blocks)
     if ids is None:
@@ -122,8 +122,8 @@ def _read_parts(
 
 
 def _parts(reader: SortedFileReader, prefix: bytes, most: int) -> list[range]:
-    """The blocks of a prefix, in at most so many parts of about as many entries: a large block is one, so that nothing
-    is joined to its arrays."""
+    """Return the blocks of a prefix, in at most `most` parts with about as many entries each. A large block is one
+    part, so that nothing is joined to its arrays."""
     blocks = reader.block_range(prefix)
     if most < 2 or len(blocks) < 2:
         return [blocks]
@@ -144,7 +144,7 @@ def entries_between(
     columns: Sequence[str],
     schema: pa.Schema,
 ) -> tuple[np.ndarray, pa.Table]:
-    """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `get_by_ids` gives them.
+    """Return the live entries below a prefix whose numbers are between `ends`, both inclusive, as `get_by_ids` does.
     Raises DamagedRun."""
     keys = [prefix + end.to_bytes(8, "big") for end in ends]
     name = ("numbered", prefix, tuple(columns))
@@ -172,10 +172,10 @@ def numbers_with(
     *,
     keep: bool,
 ) -> np.ndarray:
-    """The numbers (uint64, ascending) of entries below a prefix whose column of strings holds wanted values, and that
-    are live within a run: a newer one may say otherwise, which `get_by_ids` knows. `wanted`: values, each with the
-    numbers between which they may be, ascending. With `keep` small runs are decoded whole, and kept for the next
-    question. Raises DamagedRun."""
+    """Return the numbers (uint64, ascending) of entries below a prefix whose column of strings contains wanted values,
+    and that are live within a run. A newer run may contradict this, which `get_by_ids` resolves. `wanted`: values, each
+    with the first and last number that they may have, ascending. With `keep` small runs are decoded whole, and cached
+    for the next query. Raises DamagedRun."""
     if not wanted:
         return np.empty(0, np.uint64)
     every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
@@ -197,14 +197,14 @@ def numbers_with(
                 for ends, values in near:
                     part = readers.between(run, prefix, ends, [column])
                     texts = part.columns[column]
-                    own = binary_array(values, texts.type)  # one is compared, so that no text is hashed
+                    own = binary_array(values, texts.type)  # a single value is compared, so that no text is hashed
                     is_wanted = to_numpy(pc.equal(texts, own[0]) if len(own) == 1 else pc.is_in(texts, value_set=own))
                     matches.append(part.ids[is_wanted if part.deleted is None else is_wanted & ~part.deleted])
     return np.unique(np.concatenate(matches))
 
 
 def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntries | None:
-    """Those of a run's entries whose keys begin with a prefix; None where no number follows it in each."""
+    """Return those of a run's entries whose keys begin with a prefix; None if a key does not go on with a number."""
     keys, deleted = combine(rows.column("key")), to_numpy(rows.column("deleted"))
     low, high = (_count_below(keys, end) for end in (prefix, prefix_successor(prefix)))
     table = byte_table(keys[low:high])
@@ -219,12 +219,12 @@ def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntrie
 
 
 def _count_below(keys: pa.Array, end: bytes | None) -> int:
-    """How many of some keys, ascending, come before one; all of them before None."""
+    """Return how many of some keys, ascending, are before `end`; all of them if it is None."""
     return len(keys) if end is None else bisect_left(range(len(keys)), end, key=lambda i: keys[i].as_py())
 
 
 def _places_of(wanted: pa.Array, column: pa.ChunkedArray) -> np.ndarray:
-    """int64: where a column holds one of some values."""
+    """Return int64: the positions at which a column contains one of some values."""
     return np.flatnonzero(to_numpy(pc.is_in(column, value_set=wanted)))
 
 
@@ -235,7 +235,7 @@ def _is_little(parts: Iterable[IdEntries]) -> bool:
 def newest_numbered(
     layers: Sequence[IdEntries], columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
-    """The live entries of layers, newest first: of a number in several, the newest, unless that is a tombstone."""
+    """Return the live entries of layers, newest first: the newest entry of each number, unless it is a tombstone."""
     fields = pa.schema([schema.field(name) for name in columns])
     if not layers:
         return np.empty(0, dtype=np.uint64), pa.Table.from_batches([], fields)
@@ -249,8 +249,8 @@ def newest_numbered(
 
 
 def _apart(layers: Sequence[IdEntries]) -> list[IdEntries] | None:
-    """The layers in the order of their numbers, where those of one all come before those of the next, and none is a
-    tombstone, as where commits only added; else None."""
+    """Return the layers in the order of their numbers, if all numbers of one are before those of the next and none is a
+    tombstone, as when commits only added files; else None."""
     if any(layer.deleted is not None and layer.deleted.any() for layer in layers):
         return None
     ordered = sorted((layer for layer in layers if len(layer.ids)), key=lambda layer: int(layer.ids[0]))
@@ -259,8 +259,8 @@ def _apart(layers: Sequence[IdEntries]) -> list[IdEntries] | None:
 
 
 def live_numbers(layers: Sequence[IdEntries]) -> tuple[np.ndarray, np.ndarray | None]:
-    """The numbers of the live entries of layers (at least one), newest first, ascending; and the place of each among
-    the entries of all layers one after the other, None where it is one layer as it lies."""
+    """Return the numbers of the live entries of layers (at least one), newest first, ascending; and the position of
+    each in the concatenated entries of all layers, None if all entries of one layer are live."""
     if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
         return layers[0].ids, None
     deleted = [np.zeros(len(layer.ids), bool) if layer.deleted is None else layer.deleted for layer in layers]
@@ -270,7 +270,7 @@ def live_numbers(layers: Sequence[IdEntries]) -> tuple[np.ndarray, np.ndarray | 
 
 
 def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:
-    """Positions of the first of each distinct key, in the order of keys."""
+    """Return the positions of the first of each distinct key, in the order of keys."""
     array = combine(keys)
     order = pc.array_sort_indices(array)  # stable, so that among equal keys the first stays first
     ordered = array.take(order)

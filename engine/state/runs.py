@@ -1,4 +1,4 @@
-"""Opening runs, as they are asked for; what is read of several together is in `run_lookups.py`."""
+"""Opening runs on demand. `run_lookups.py` reads several of them together."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from . import Run
 from .cache import BLOCK_ENTRIES_MAX, Cache, CachedRun, RunKey, process_cache
 
 T = TypeVar("T")
-RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
-DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading a run raises where it cannot be read
-OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
+RUNS_AHEAD_MAX = 16  # an index with more runs has shards, of which a value needs few
+DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading raises if a run cannot be read
+OPENED_AHEAD_MAX = 64  # of an index with more runs or shards, only those are opened that a query needs
 _FOOTER_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the footer is at most about this part of a large run
 
 
 class DamagedRun(Exception):
-    """A run that could not be read, and why: for those who can do without it."""
+    """A run that could not be read, and why: for callers that can continue without it."""
 
     def __init__(self, run: Run, error: Exception):
         super().__init__(str(error))
@@ -43,7 +43,7 @@ def warn_of_damage(error: Exception) -> None:
 
 @contextlib.contextmanager
 def reading_run(run: Run) -> Iterator[None]:
-    """What says that the run is damaged, gone, or of a format that is not known becomes a DamagedRun that names it."""
+    """Convert an error of a damaged or missing run, or one of an unknown format, to a DamagedRun that names it."""
     try:
         yield
     except DAMAGE as error:
@@ -51,16 +51,16 @@ def reading_run(run: Run) -> Iterator[None]:
 
 
 class RunReaders:
-    """The runs of one index root, opened as they are asked for. Threads may share them.
+    """The runs of one index root, opened on demand. Threads may share them.
 
     A run never changes, so its footer, and what was decoded of a small one, serve every version and every handle of
-    the process: see `cache.py`; unless they are not `shared`, and go with these readers. With `keeps_groups`, whole
-    groups of filters are kept besides.
+    the process (`cache.py`). If `shared` is false, they are released with these readers. With `keeps_groups`, whole
+    groups of filters are cached, too.
     """
 
     def __init__(self, storage: Storage, *, shared: bool = True, keeps_groups: bool = False):
         self.storage, self.keeps_groups = storage, keeps_groups
-        self.in_memory: dict[str, bytes] = {}  # what `holding` was given, by path
+        self.in_memory: dict[str, bytes] = {}  # the data passed to `holding`, by path
         self._is_shared = shared
         self._begin()
 
@@ -70,22 +70,22 @@ class RunReaders:
         self._open: dict[str, tuple[SortedFileReader, CachedRun]] = {}
         self._opened_as: dict[str, Run] = {}
         self._keys: dict[str, RunKey] = {}
-        self._to_keep: dict[str, tuple[Run, pa.Table]] = {}  # rows of runs that are gathered, by path
+        self._to_keep: dict[str, tuple[Run, pa.Table]] = {}  # the rows passed to `keep_rows`, by path
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
-        """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
+        """Return readers of the same runs, and of one more that exists only in memory, under a path of no other run."""
         readers = RunReaders(self.storage, keeps_groups=self.keeps_groups)
         readers.in_memory = {**self.in_memory, run.path: data}
         return readers
 
     def reader(self, run: Run) -> SortedFileReader:
-        """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run, FileMissingError
-        for one that is gone."""
+        """Return the reader of a run, opened with one read of its tail. Raises CorruptionError for a damaged run,
+        FileMissingError for a missing one."""
         return self._opened(run)[0]
 
     def open_ahead(self, runs: Sequence[Run]) -> None:
-        """Opens some runs side by side where a request waits long. One that is damaged or gone is left to whoever reads
-        it."""
+        """Open some runs in parallel if the storage is remote, where a request waits long. A damaged or missing run
+        raises only when it is read."""
         missing = [run for run in runs if run.path not in self._open]
         if len(missing) > OPENED_AHEAD_MAX or not self.storage.is_remote:
             return
@@ -103,18 +103,18 @@ class RunReaders:
         decode: Callable[[SortedFileReader], T],
         is_little: Callable[[T], bool] | None = None,
     ) -> T:
-        """What `decode` makes of a run's reader; kept under `name` where the run is small, or `is_little` says that
-        what was made is."""
+        """Return the result of `decode` with a run's reader. It is cached under `name` if the run is small, or if
+        `is_little` returns true for the result."""
         reader, cached = self._opened(run)
         return cached.decoded(name, lambda: decode(reader), is_little)
 
     def holds(self, run: Run, name: Hashable) -> bool:
-        """Whether what was decoded of a run under `name` is kept."""
+        """Return whether what was decoded of a run under `name` is cached."""
         return self._opened(run)[1].holds(name)
 
     def rows(self, run: Run) -> pa.Table:
-        """All entries of a run: key, the value columns, deleted. Those of a run of a block or two are kept: a commit
-        looks up what it adds and what it changes, and merges, and the next one does so again."""
+        """Return all entries of a run: key, the value columns, deleted. Those of a run of one or two blocks are cached:
+        a commit looks up what it adds and changes, and merges, and the next one does so again."""
         if run.entries > BLOCK_ENTRIES_MAX:
             return self.reader(run).scan_table(include_deleted=True)
         if (kept := self.kept_rows(run)) is not None:
@@ -122,7 +122,7 @@ class RunReaders:
         return self.decoded(run, "rows", lambda reader: reader.scan_table(include_deleted=True).combine_chunks())
 
     def kept_rows(self, run: Run) -> pa.Table | None:
-        """What `rows` gives where that is kept, as it is of a run that this process has written; else None."""
+        """Return what `rows` returns if that is cached, as it is of a run that this process has written; else None."""
         if run.entries > BLOCK_ENTRIES_MAX or self.storage.is_remote or run.path in self.in_memory:
             return None
         rows: pa.Table | None
@@ -136,57 +136,57 @@ class RunReaders:
         return rows if _is_same(run, len(keys), lambda: (keys[0].as_py(), keys[-1].as_py())) else None
 
     def keep_rows(self, run: Run, rows: pa.Table) -> None:
-        """Has `rows` give these of a small run that was just written: it need not be read. Far away a request would
-        have to look at it. `keep_gathered` is called once its file is there."""
+        """Let `rows` return these rows of a small run that was just written, so that it need not be read. Not for
+        remote storage, where a request would have to check the file. Call `keep_gathered` once its file exists."""
         if run.entries <= BLOCK_ENTRIES_MAX and not self.storage.is_remote:
             self._to_keep[run.path] = run, rows
 
     def keep_gathered(self) -> None:
-        """Keeps for every handle what `keep_rows` was given of runs that were put since."""
+        """Cache for every handle the rows that `keep_rows` received of runs that were put since."""
         gathered, self._to_keep = self._to_keep, {}
         for run, rows in gathered.values():
-            with contextlib.suppress(SkipstoneError):  # it was not put, or is another: whoever reads it will see
+            with contextlib.suppress(SkipstoneError):  # it was not put, or is another file: then its reader raises
                 self._cache.put((self._key(run), "rows"), rows, rows.get_total_buffer_size())
 
     def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> IdEntries:
-        """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
+        """Return the entries of a run below a prefix whose numbers are between `ends`, inclusive; tombstones, too."""
         reader, cached = self._opened(run)
         return cached.between(reader, prefix, ends, columns)
 
     def block_rows(self, run: Run, first: bytes, last: bytes) -> pa.Table | None:
-        """What `rows` gives, of the one block of a large run that may hold the keys between two, both inclusive; None
-        where that is not kept."""
+        """Return what `rows` returns, of the one block of a large run that may contain the keys between `first` and
+        `last`, both inclusive; None if that is not cached."""
         reader, cached = self._opened(run)
         return cached.block_rows(reader, first, last)
 
     def keeps(self, run: Run) -> bool:
-        """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
+        """Return whether what is decoded of a run is cached for the next query, because the run is small."""
         return self._opened(run)[1].is_small
 
     def cached(self, runs: Sequence[Run]) -> list[CachedRun]:
-        """Some runs as the process keeps them, opened where they are not yet."""
+        """Return some runs as the process caches them, and open them if necessary."""
         return [self._opened(run)[1] for run in runs]
 
     def group(self, run: Run, section: RowTable, load: Callable[[], np.ndarray]) -> np.ndarray | None:
-        """The rows of a group of filters where groups are kept and there is room for it: see `Cache.load_if_room`."""
+        """Return the rows of a group of filters if groups are cached and there is room: see `Cache.load_if_room`."""
         if not self.keeps_groups:
             return None
         name = ("group", section.name)
         return self._opened(run)[1].loaded_if_room(name, section.rows * section.stride, load)
 
     def begin_question(self) -> None:
-        """A question of groups of filters begins."""
+        """Begin the next question about groups of filters: see `Cache.load_if_room`."""
         self._cache.begin_question()
 
     def forget(self, run: Run) -> None:
-        """Lets go of a run that turned out damaged, or is about to be removed."""
+        """Drop a run that turned out damaged, or is about to be removed."""
         self._keys.pop(run.path, None)
         opened = self._open.pop(run.path, None)
         if opened is not None:
             self._cache.forget(lambda key: key == opened[1].key)
 
     def close(self) -> None:
-        """Lets go of all runs: asked for again, they come from what the process keeps, or are opened again."""
+        """Drop all runs. If one is requested again, it is taken from the process's cache, or opened again."""
         self._open.clear()
         self._keys.clear()
 
@@ -200,7 +200,7 @@ class RunReaders:
         _check_same(run, cached.reader)
         if run.path not in self.in_memory:
             check_written_as(cached.reader, run.path)
-        # What this handle reads of the run is counted by its own storage.
+        # The handle's own storage counts what the handle reads of the run.
         source = Ranged(self.storage, run.path, run.size_bytes)
         reader = cached.reader if run.path in self.in_memory else cached.reader.reading_from(source)
         self._opened_as[run.path] = run
@@ -208,7 +208,7 @@ class RunReaders:
         return reader, cached
 
     def _cached(self, run: Run) -> CachedRun:
-        """The run as the cache has it. Its file is looked at in any case: it may be damaged or gone since."""
+        """Return the run as it is cached. Its file is always checked: it may be damaged or missing since."""
         data = self.in_memory.get(run.path)
         if data is not None:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data), self._cache)
@@ -228,7 +228,7 @@ class RunReaders:
         return cached
 
     def _key(self, run: Run, entry: Entry | None = None) -> RunKey:
-        """What the cache knows a run's file by: `entry`, or what storage says it is, once a handle."""
+        """Return the cache's key of a run's file, from `entry` or from what storage reports, once per handle."""
         key = self._keys.get(run.path)
         if key is None:
             key = (self.storage.uri, run.path)
@@ -243,7 +243,7 @@ class RunReaders:
 
 
 class _Opening(Ranged):
-    """A remote run: its end, with the footer, is read while its entry is looked up; a small run is read whole."""
+    """A remote run: its end, with the footer, is read while its entry is looked up. A small run is read whole."""
 
     def __init__(self, storage: Storage, run: Run):
         super().__init__(storage, run.path, run.size_bytes)
@@ -252,7 +252,7 @@ class _Opening(Ranged):
         self.tail_bytes = max(TAIL_BYTES, size if size <= storage.gap_bytes else footer_bytes)
 
     def read_end(self) -> Entry:
-        """What the file is."""
+        """Return the entry of the file, and read its end."""
         if self.size <= self.tail_bytes:
             entry, self._tail = self.storage.read_entry(self.path, self.size)
             return entry
@@ -272,12 +272,12 @@ class _Opening(Ranged):
 
 
 def _is_alike(run: Run, other: Run) -> bool:
-    """Whether two instants say the same of a run's file: what is checked of it where it is opened."""
+    """Return whether two instants describe a run's file by the same values, as far as opening the run checks them."""
     return run is other or replace(run, segments=other.segments) == other
 
 
 def _check_same(run: Run, reader: SortedFileReader) -> None:
-    """Raises CorruptionError where a file is whole, and not the run that the version names: another was copied over
+    """Raise CorruptionError if a file is intact but not the run that the version names, because another was copied over
     it."""
     if not _is_same(run, reader.num_entries, reader.ends):
         message = "contains other keys than the version says: another file was copied over it; restore the file"
@@ -292,12 +292,12 @@ def _is_same(run: Run, entries: int, ends: Callable[[], tuple[bytes, bytes]]) ->
 
 
 def written_as(path: str) -> dict[str, bytes]:
-    """The meta, an empty one, by which an index file names itself: the footer alone says where it belongs."""
+    """Return the empty meta by which an index file names itself, so that the footer alone proves where it belongs."""
     return {f"path:{path}": b""}
 
 
 def check_written_as(reader: SortedFileReader, path: str) -> None:
-    """Raises CorruptionError where an index file is whole, and was written under another path. No byte is read."""
+    """Raise CorruptionError if an index file is intact but was written under another path. No byte is read."""
     if written_as(path).keys().isdisjoint(reader.metas()):
         message = "was written as another index file, and copied over this one; restore the file"
         raise CorruptionError(message, path=path, check="path")

@@ -1,4 +1,4 @@
-"""What one version of a table holds: its partitions and its files, read from the manifest's runs."""
+"""The contents of one version of a table: its partitions and its files, read from the manifest's runs."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from .run_lookups import entries_between, get_by_ids, newest_numbered, numbered_
 from .runs import DamagedRun, RunReaders
 
 T = TypeVar("T")
-RANGES_MAX = 32  # partitions apart from each other, up to which each is sought; beyond, all are read
+RANGES_MAX = 32  # up to so many ranges of partitions are looked up one by one; beyond that, all entries are read
 FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 
 @dataclass(frozen=True)
 class LogTail:
-    """What a snapshot holds beyond its version: see `engine.commit.follow_log`.
+    """The changes that a snapshot contains beyond its version: see `engine.commit.follow_log`.
 
-    position    by which the log of another format finds the state again that is pinned
+    position    the position by which the log of the other format finds the pinned state again
     version     that log's own number for it
-    added, removed    how many files
+    added, removed    the numbers of files
     """
 
     position: str
@@ -58,11 +58,11 @@ class LogTail:
 
 
 class Snapshot:
-    """One version, read as far as it is asked for; what was read once is kept. With a `tail` it holds, too, what the
-    log of another format has gone on by. Threads may share one: no one waits while another reads.
+    """One version, read on demand; what was read once is kept. With a `tail` it also contains the later changes of the
+    log of another format. Threads may share one: none waits while another reads.
 
-    suspects    paths of files that were met on storage as gone, or as others, or that are quarantined
-    remedy      what whoever meets such a file, by its path, can do about it: that depends on the handle
+    suspects    paths of files that were found missing or changed on storage, or that are quarantined
+    remedy      what the user can do about such a file, by its path: this depends on the handle
     """
 
     def __init__(self, instant: Instant, readers: RunReaders):
@@ -76,7 +76,7 @@ class Snapshot:
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
     def partitions(self) -> pa.Table:
-        """One row a partition that has files: partition_id u32, partition, file_count, live_rows, live_bytes."""
+        """Return one row per partition with files: partition_id u32, partition, file_count, live_rows, live_bytes."""
         return self._partitions
 
     @cached_property
@@ -85,8 +85,8 @@ class Snapshot:
         return rows.add_column(0, "partition_id", from_numpy(split_file_ids(numbers)[0]))
 
     def partition_id(self, partition: str) -> int | None:
-        """The id of a partition by its text; None where it has no files."""
-        if self._ids_by_text is None and not self._has_searched:  # a dict pays from the second question on
+        """Return the id of a partition by its text; None if it has no files."""
+        if self._ids_by_text is None and not self._has_searched:  # a dict pays from the second call on
             self._has_searched = True
             with self._naming_damage():
                 prefix, text = KEYS.prefix(kind=KIND_PARTITION), partition.encode("utf-8", "surrogatepass")
@@ -98,7 +98,7 @@ class Snapshot:
         return self.ids_by_text().get(partition)
 
     def partition_ids(self, texts: Collection[str]) -> dict[str, int]:
-        """The ids of those of some partitions that have files, by their texts."""
+        """Return the ids of those of some partitions that have files, by their texts."""
         unknown = [text for text in texts if text not in self._looked_up]
         if unknown:
             named, ids = combine(self.partitions().column("partition")), self.partitions().column("partition_id")
@@ -108,7 +108,7 @@ class Snapshot:
         return {text: number for text in texts if (number := self._looked_up[text]) is not None}
 
     def ids_by_text(self) -> dict[str, int]:
-        """The id of each partition that has files, by its text."""
+        """Return the id of each partition that has files, by its text."""
         if self._ids_by_text is None:
             partitions = self.partitions()
             pairs = zip(
@@ -118,7 +118,7 @@ class Snapshot:
         return self._ids_by_text
 
     def partition_values(self) -> dict[str, pa.Array]:
-        """The typed value of each partition column, aligned with `partitions()`."""
+        """Return the typed value of each partition column, aligned with `partitions()`."""
         fields = [self.instant.schema.field(name) for name in self.instant.partitioning]
 
         def parse() -> dict[str, pa.Array]:
@@ -130,8 +130,8 @@ class Snapshot:
     def files(
         self, partition_ids: Sequence[int] | np.ndarray | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """One row a live file, by file id: file_id u64, partition_id u32, and the manifest's fields and segment, or
-        those of them that are asked for. Of some partitions only, where their ids (ascending) are given."""
+        """Return one row per live file, by file id: file_id u64, partition_id u32, and the manifest's fields and
+        segment, or the requested ones of these. If `partition_ids` (ascending) is given, only files of these."""
         names = FILE_ROW if columns is None else tuple(columns)
         wider = next((table for names_read, table in self._files.copy().items() if set(names) <= set(names_read)), None)
         if wider is None and partition_ids is not None:
@@ -142,7 +142,7 @@ class Snapshot:
         return files if partition_ids is None else _of_partitions(files, partition_ids)
 
     def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
-        """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""
+        """Return the numbers of all live files, or of those of some partitions (ascending ids): uint64, ascending."""
         if partition_ids is not None and len(_number_ranges(partition_ids)) <= RANGES_MAX:
             return self._entries(KIND_FILE, [], partition_ids)[0]
         numbers, _ = self._entries(KIND_FILE, [])
@@ -152,8 +152,8 @@ class Snapshot:
         return numbers[np.isin(partition, partition_ids)]
 
     def rows(self, ids: np.ndarray, columns: Sequence[str]) -> pa.Table:
-        """Those of some files (uint64 ids, ascending) that are live: file_id, partition_id, and the columns asked for
-        of the manifest's."""
+        """Return those of some files (uint64 ids, ascending) that are live: file_id, partition_id, and the requested
+        columns of the manifest."""
         with self._naming_damage():
             live_ids, rows = get_by_ids(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
@@ -163,12 +163,12 @@ class Snapshot:
 
     @property
     def partitions_in_paths(self) -> bool:
-        """Whether the path of every file says in which partition it is."""
+        """Whether the path of every file contains its partition."""
         source = self.instant.source
         return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_declared"))
 
     def find(self, paths: Sequence[str]) -> dict[str, int]:
-        """The number of each of some paths that is live."""
+        """Return the number of each of some paths that is live."""
         by_partition: dict[int | None, list[bytes]] = {}
         by_path = self.partitions_in_paths
         texts = [hive.partition_of(path) for path in paths] if by_path else []
@@ -186,20 +186,20 @@ class Snapshot:
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 
     def segments(self, ids: np.ndarray) -> np.ndarray:
-        """int64: the segment of each of some files (uint64 ids, ascending); 0, which none has, for one not live."""
+        """Return int64: the segments of some files (uint64 ids, ascending); 0, which no file has, for one not live."""
         rows = self.rows(ids, [SEGMENT_FIELD.name])
         segments = np.zeros(len(ids), dtype=np.int64)
         segments[np.searchsorted(ids, to_numpy(rows.column("file_id")))] = to_numpy(rows.column(SEGMENT_FIELD.name))
         return segments
 
     def removed_files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
-        """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
-        etag, segment (which added it), kind ("cleaned" where a clean removed it, or was to). Of some partitions only,
-        where their ids (ascending) are given."""
+        """Return removed files that may still be on storage: file_id, partition_id, path, size_bytes, modified_ns,
+        etag, segment (which added it), kind ("cleaned" if a clean removed it, or was to). If `partition_ids`
+        (ascending) is given, only files of these partitions."""
         return _file_rows(*self._entries(KIND_REMOVED, REMOVED_ROW, partition_ids))
 
     def version_of_key(self, key: str) -> int | None:
-        """The version that a commit under this key made; None where none did, or it was rolled back."""
+        """Return the version that a commit under this key created; None if none did, or it was rolled back."""
         wanted = np.array([key_number(key)], dtype=np.uint64)
         with self._naming_damage():
             _, rows = get_by_ids(
@@ -209,12 +209,12 @@ class Snapshot:
         return matches[0]["segment"] if matches and matches[0]["path"] == key else None
 
     def keys(self) -> dict[str, int]:
-        """The keys of idempotent commits that count, and the versions that those made."""
+        """Return the keys of idempotent commits that count, and the versions that these created."""
         _, rows = self._entries(KIND_KEY, KEY_ROW)
         return dict(zip(*(rows.column(name).to_pylist() for name in KEY_ROW), strict=True))
 
     def _kept(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` makes of the manifest; where that is small it is kept for every handle of the process."""
+        """Return the result of `make` on the manifest. If that is small, cache it for every handle of the process."""
         with self._naming_damage():
             runs = self.readers.cached(self.instant.manifest)
         if not runs or not all(run.is_small for run in runs):
@@ -224,7 +224,7 @@ class Snapshot:
     def _entries(
         self, kind: int, columns: Sequence[str], partition_ids: Sequence[int] | np.ndarray | None = None
     ) -> tuple[np.ndarray, pa.Table]:
-        """The live entries of a kind: (uint64 numbers, ascending; the columns)."""
+        """Return the live entries of a kind: (uint64 numbers, ascending; the columns)."""
         runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
         with self._naming_damage():
             if partition_ids is None:
@@ -249,7 +249,7 @@ class Snapshot:
 
     @contextlib.contextmanager
     def _naming_damage(self) -> Iterator[None]:
-        """Unlike an index, a manifest that cannot be read has no sound substitute: its files would vanish."""
+        """Raise errors that name the manifest. It has no sound substitute, as an index has: its files would vanish."""
         try:
             yield
         except DamagedRun as damaged:
@@ -270,7 +270,7 @@ class Snapshot:
 
 @cache
 def no_files() -> pa.Table:
-    """What `Snapshot.files` gives of no files."""
+    """Return what `Snapshot.files` returns for no files."""
     return _file_rows(*newest_numbered([], FILE_ROW, RUN_SCHEMA))
 
 
@@ -280,7 +280,7 @@ def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:
 
 
 def _number_ranges(partition_ids: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
-    """The least and the greatest number that files of some partitions (ascending) may have; neighbours as one."""
+    """Return the ranges of numbers that files of some partitions (ascending) may have; neighbours are joined."""
     if len(partition_ids) == 1:
         low = int(partition_ids[0]) << 32
         return [(low, low | 0xFFFF_FFFF)]
@@ -300,7 +300,7 @@ def _of_partitions(files: pa.Table, partition_ids: Sequence[int] | np.ndarray) -
 
 
 def remedy(path: str, *, instant: Instant, is_pinned: bool, follows_log: bool) -> str:
-    """What helps a handle on a version that met a missing or changed file. One on a chosen version stays as it was."""
+    """Return what helps a handle that met a missing or changed file. One on a chosen version stays there."""
     reason = next((file["reason"] for file in instant.quarantined if file["path"] == path), None)
     if reason is not None and not is_pinned:
         reason = reason.replace("{", "{{").replace("}", "}}")

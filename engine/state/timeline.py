@@ -1,19 +1,19 @@
 """The timeline of a table: instants by version, under names that are given once and never freed.
 
-    timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
-    timeline/HINT                      a version that existed, and the table's id: where to begin looking for the latest
+    timeline/00000/0000000007.json     version 7; a folder contains a thousand versions
+    timeline/HINT                      a version that existed, and the table's id: where a search for the latest begins
                                        (on an object store then a copy of its instant, by which runs are opened early)
 
-Finding the latest version begins at the newest that this process has read, if its file is still there, or at the hint
-if that is newer, and costs one read per version that was created after it. Only if the hint is missing, wrong or far
-behind are the folders listed: the timeline's, and its last. Neither is believed without its instant.
+The search for the latest version begins at the newest that this process has read, if its file still exists, or at the
+hint if that is newer, and costs one read per version that was created after it. Only if the hint is missing, wrong or
+far behind are the folders listed: the timeline's, and its last. Neither is trusted without its instant.
 
-The file of a version that was cleaned is shrunk in its place: its name stays taken, and its line of the history, its
-place in the chain and the transactions that it gave up stay.
+The file of a version that was cleaned is shrunk in place: its name stays taken, and its line of the history, its
+place in the chain and the transactions that it fenced stay.
 
-An instant is valid only under its own version's name. The hint is put once its instant is durable, so one of this table
-that names a newer version than can be read means that the version was lost: readers say so, and writers refuse
-(`lineage.py`). A hint that is not ours (other bytes, another table's id) means nothing.
+An instant is valid only under its own version's name. The hint is put once its instant is durable. So if a hint of this
+table names a newer version than can be read, the version was lost: readers report this, and writers refuse
+(`lineage.py`). A hint with other bytes or another table's id means nothing.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
 _LOST_MAX = 100_000
 REMEDY = "restore the file from a copy, or remove the folder of the index and {create} it again"
 _SEEN_MAX = 1000
-_seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
+_seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones are looked up
 
 
 class Timeline:
     """The instants of one index root.
 
-    lost    the newest version that `latest` knew to have been made, and could not find; None where it found the newest
+    lost    the newest version that was created and that `latest` could not find; None if it found the newest
     """
 
     def __init__(self, storage: Storage):
         self.storage = storage
         self.lost: int | None = None
         self._table_id: str | None = None  # of the latest
-        self._hinted = b""  # what the hint says besides
+        self._hinted = b""  # what follows the first line of the hint
         self._published: tuple[str | None, Entry | None] = (None, None)  # the transaction and the file of the last one
 
     def read(self, version: int) -> Instant:
-        """One version. Raises NotATableError where there is none of that number, CorruptionError where its file is
-        damaged, or holds another version, or another table's."""
+        """Return one version. Raises NotATableError if there is none of that number, CorruptionError if its file is
+        damaged, or contains another version, or another table's."""
         instant = self.find(version)
         if instant is None:
             raise NotATableError(f"{self.storage.uri}: no version {version}, or it was lost")
@@ -78,21 +78,21 @@ class Timeline:
         return instant
 
     def nearest(self, version: int) -> Instant | None:
-        """The last version, up to this one, that is there; None where there is none."""
+        """Return the last version, up to this one, that exists; None if there is none."""
         for number in range(version, max(0, version - _PROBES_MAX), -1):
             instant = self.find(number)
             if instant is not None:
                 return instant
         return self._listed(version - _PROBES_MAX)
 
-    def latest(self, known: Instant | None = None, beside: Callable[[Instant], None] | None = None) -> Instant | None:
-        """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
-        before it. `beside`, far away, is called with the instant that the hint holds while that is looked for: what it
-        does must do no harm where the newest is another. Sets `lost`."""
+    def latest(self, known: Instant | None = None, prefetch: Callable[[Instant], None] | None = None) -> Instant | None:
+        """Return the newest instant, None if the timeline is empty. If `known` is given and still stored, it saves the
+        reads before it. On remote storage `prefetch` is called with the hint's instant during the search; it must do no
+        harm if another one is the newest. Sets `lost`."""
         probed: dict[int, Instant | None] = {}
         hint, newest = self._begin(known, probed)
         if hint is not None and (newest is None or (hint[1] == newest.table_id and hint[0] > newest.version)):
-            self._probe(probed, hint[0], hint[0] + 1, beside=beside)
+            self._probe(probed, hint[0], hint[0] + 1, prefetch=prefetch)
             newest = self._probed(probed, hint[0]) or newest
         if newest is None or hint is None or hint[1] != newest.table_id:
             newest = _newer(newest, self._listed())
@@ -101,7 +101,7 @@ class Timeline:
             self._check_table(later, newest.table_id)
             newest = later
             probes += 1
-            if probes % _PROBES_MAX == 0:  # far behind: one listing is cheaper than to go on like this
+            if probes % _PROBES_MAX == 0:  # far behind: one listing is cheaper than more probes
                 newest = _newer(newest, self._listed())
         if newest is not None and newest.is_shrunk:
             message = "was cleaned, and no later version can be read: they were lost"
@@ -117,14 +117,14 @@ class Timeline:
     def _begin(
         self, known: Instant | None, probed: dict[int, Instant | None]
     ) -> tuple[tuple[int, str] | None, Instant | None]:
-        """(the hint, the instant to begin at: the one that is known, or that this process remembers, where it stands).
-        Far away the version after that is probed beside them."""
+        """Return (the hint, the instant to begin at: `known`, or the one that this process remembers, if it is still
+        stored). On remote storage the version after that is probed in parallel."""
 
-        def standing() -> Instant | None:
+        def stored() -> Instant | None:
             return known if known is not None and self.is_current(known) else self._remembered()
 
         base = known or _seen.get(self.storage.uri, (None, None))[0]
-        asks: list[Callable[[], Any]] = [self.hint, standing]
+        asks: list[Callable[[], Any]] = [self.hint, stored]
         if base is not None and self.storage.is_remote:
             asks.append(lambda: self._probe(probed, base.version + 1))
         hint, newest, *_ = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline")
@@ -134,10 +134,10 @@ class Timeline:
         self,
         probed: dict[int, Instant | None],
         *versions: int,
-        beside: Callable[[Instant], None] | None = None,
+        prefetch: Callable[[Instant], None] | None = None,
     ) -> None:
-        """Notes what `find` gives of some versions, side by side; nothing where that is no quicker than one by one.
-        What gives an error is not noted: it does so again when it is asked for."""
+        """On remote storage, note what `find` returns for some versions, in parallel; elsewhere this is no quicker. A
+        version whose `find` raises is not noted: it raises again when it is requested."""
 
         def find(version: int) -> None:
             with contextlib.suppress(SkipstoneError):
@@ -146,21 +146,21 @@ class Timeline:
         def go_ahead() -> None:
             with contextlib.suppress(SkipstoneError):
                 instant = parse_instant(self._hinted, path=_HINT)
-                if beside is not None and instant.version == versions[0]:
-                    beside(instant)
+                if prefetch is not None and instant.version == versions[0]:
+                    prefetch(instant)
 
         if self.storage.is_remote:
             asks: list[Callable[[], None]] = [partial(find, version) for version in versions]
-            asks += [go_ahead] if beside is not None and self._hinted else []
+            asks += [go_ahead] if prefetch is not None and self._hinted else []
             list(side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline"))
 
     def _probed(self, probed: dict[int, Instant | None], version: int) -> Instant | None:
-        """As `find`, or what was noted."""
+        """Return what was noted, or the result of `find`."""
         return probed.pop(version) if version in probed else self.find(version)
 
     def check_whole(self, newest: Instant, strict: bool) -> None:
-        """Warns, or raises CorruptionError where `strict`, if `latest` has just found this instant and a newer version
-        was lost."""
+        """Warn, or raise CorruptionError if `strict`, if `latest` has just found this instant and a newer version was
+        lost."""
         if self.lost is None:
             return
         message = (
@@ -172,32 +172,32 @@ class Timeline:
         warnings.warn(SkipstoneWarning(f"{path}: {message}", hint=REMEDY), stacklevel=3)
 
     def is_current(self, instant: Instant, entry: Entry | None = None) -> bool:
-        """True where the timeline holds this very instant: not where the table was removed, and another made here.
-        `entry`: its file, where that was just listed."""
+        """Return whether the timeline contains exactly this instant: not if the table was removed and another one was
+        created here. `entry`: its file, if that was just listed."""
         seen, read = _seen.get(self.storage.uri, (None, None))
         files = dict([self._published, (None if seen is None else seen.transaction, read)])
         file = files.get(instant.transaction)
         if file is not None and file == (entry or self._entry(instant.version)):
             return True
-        standing = self.find(instant.version)
-        return standing is not None and standing.transaction == instant.transaction
+        stored = self.find(instant.version)
+        return stored is not None and stored.transaction == instant.transaction
 
     def read_again(self, instant: Instant) -> None:
-        """Reads the file of an instant that this process has made, or read elsewhere: `is_current` then compares what
-        is listed with that."""
+        """Read the file of an instant that this process created or read elsewhere, so that `is_current` can compare it
+        with a listing."""
         seen, _ = _seen.get(self.storage.uri, (None, None))
         if seen is None or seen.transaction != instant.transaction:
             with contextlib.suppress(SkipstoneError):
                 self.find(instant.version)
 
     def hinted_version(self, table_id: str) -> int | None:
-        """The newest version of a table that the hint knows to have been made; None where it says nothing of it."""
+        """Return the newest version of a table that the hint names; None if it names none of this table."""
         hint = self.hint()
         return None if hint is None or hint[1] != table_id else hint[0]
 
     def check_readable(self, instant: Instant) -> None:
-        """Raises NotATableError for a version that was cleaned: what it names is removed; CorruptionError for one that
-        is another table's."""
+        """Raise NotATableError for a version that was cleaned, because its files are removed, and CorruptionError for
+        one of another table."""
         try:
             latest = self.latest(known=instant)
         except CorruptionError:  # a damaged latest version hides no older one
@@ -207,16 +207,16 @@ class Timeline:
             latest.check_kept(instant.version)
 
     def publish(self, instant: Instant) -> bool:
-        """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where
-        that is unknown, or cannot be made durable: it may be there then, or may not."""
+        """Put an instant if its version is free. Return False if another transaction has it. Raises StorageError if
+        that is unknown, or the instant cannot be made durable: then it may be stored, or not."""
         if instant.version > 1 and folder_number(instant.version) != folder_number(instant.version - 1):
             self._settle(instant.version - 1)
         published = self._put(instant)
         if published:
-            if not self.storage.is_remote:  # far away that is a request
+            if not self.storage.is_remote:  # on remote storage this is a request
                 with contextlib.suppress(SkipstoneError):
                     self._published = instant.transaction, self._entry(instant.version)
-            with contextlib.suppress(SkipstoneError):  # only a hint: a reader finds its way without
+            with contextlib.suppress(SkipstoneError):  # only a hint: a reader finds the latest without it
                 self.storage.put(_HINT, self._hint_of(instant), is_durable=False)
         return published
 
@@ -226,9 +226,9 @@ class Timeline:
         return line + copy if len(line) + len(copy) <= SMALL_BYTES_MAX else line
 
     def _put(self, instant: Instant) -> bool:
-        """An error may come after the put was done (a lost answer, a folder that could not be flushed). It is put once
-        more then, which does nothing but make sure; the instant that is there says by its transaction's id whose it
-        is."""
+        """Put an instant. An error may follow a put that was done (a lost answer, a folder that could not be flushed),
+        so the put is repeated, which does no more than make sure. The transaction's id in the stored instant shows
+        whose it is."""
         uncertain: UncertainPutError | None = None
         for attempt in range(PUTS_MAX):
             try:
@@ -240,26 +240,26 @@ class Timeline:
                     uncertain = error
                 if attempt + 1 == PUTS_MAX:
                     raise (uncertain or error) from None
-        standing = self.find(instant.version)
-        return standing is not None and standing.transaction == instant.transaction
+        stored = self.find(instant.version)
+        return stored is not None and stored.transaction == instant.transaction
 
     def _settle(self, version: int) -> None:
-        """Makes the last name of a folder durable before the first of the next one: whoever gave it may have died
-        before his folder was flushed, and only that folder's next instant would flush it again."""
+        """Make the last name of a folder durable before the first of the next one. Its writer may have died before the
+        folder was flushed, and only the next instant in that folder would flush it again."""
         path = instant_path(version)
         with contextlib.suppress(FileMissingError):
             self.storage.put_if_absent(path, self.storage.read(path, INSTANT_BYTES_MAX))
 
     def was_published(self, instant: Instant) -> bool | None:
-        """Whether an instant that was being published, when something broke off, is there; None if that is unknown."""
+        """Return whether an instant whose publishing was interrupted is stored; None if that is unknown."""
         try:
-            standing = self.find(instant.version)
+            stored = self.find(instant.version)
         except SkipstoneError:
             return None
-        return standing is not None and standing.transaction == instant.transaction
+        return stored is not None and stored.transaction == instant.transaction
 
     def instants(self, first: int, last: int) -> Iterator[Instant]:
-        """The instants of versions first..last, both inclusive, without those that were lost."""
+        """Yield the instants of versions first..last, both inclusive, without those that were lost."""
         versions: Iterable[int] = range(first, last + 1)
         if last - first >= _PROBES_MAX:  # a version's number may be far larger than how many there are
             versions = sorted(version for version in names(self.storage, first, last) if version <= last)
@@ -271,13 +271,13 @@ class Timeline:
     def last_until(
         self, latest: Instant, time_us: int, time_of: Callable[[Instant], int] = attrgetter("when_us")
     ) -> tuple[Instant | None, bool]:
-        """(the last version up to `latest` that was made at a time or before it; whether some of those that were asked
-        said a time that is not believed, so that their files' times counted)."""
-        low, high, is_doubted = 0, latest.version, False  # times never go back, so versions can be halved
+        """Return (the last version up to `latest` that was created at a time or before it; whether the own time of an
+        instant on the way is not trusted, so that its file's time counted)."""
+        low, high, is_doubted = 0, latest.version, False  # times never go back, so the range can be halved
         while low < high:
             middle = (low + high + 1) // 2
             instant = self.nearest(middle)
-            if instant is None or instant.version <= low:  # what lies between is lost
+            if instant is None or instant.version <= low:  # the versions between are lost
                 low = middle
                 continue
             is_doubted |= instant.when_us != instant.time_us
@@ -285,27 +285,27 @@ class Timeline:
         return self.nearest(low), is_doubted
 
     def history(self, last: int) -> Iterator[dict]:
-        """What history says (`instant_fields.HISTORY`) of versions 1..last, but for those that were lost."""
+        """Yield the history (`instant_fields.HISTORY`) of versions 1..last, except those that were lost."""
         return map(history_of, self.instants(1, last))
 
     def shrink(self, version: int) -> None:
-        """Stores of a version that was cleaned what history and writers still need, under its own name, which stays
-        taken. A writer that began at it or before reads the version in its place."""
-        read = self._standing(version)
+        """Replace a version that was cleaned by what history and writers still need, under its own name, which stays
+        taken. A writer that began at it or before reads this in its place."""
+        read = self._stored(version)
         if read is not None:
             text = shrunk_text(self._parsed(version, *read))
             if len(text) < len(read[1]):
                 self.storage.replace(instant_path(version), text, read[0])
 
-    def _standing(self, version: int) -> tuple[Entry, bytes] | None:
-        """What is stored under a version's name; None for nothing."""
+    def _stored(self, version: int) -> tuple[Entry, bytes] | None:
+        """Return what is stored under a version's name; None if there is nothing."""
         try:
             return self.storage.read_entry(instant_path(version), INSTANT_BYTES_MAX)
         except FileMissingError:
             return None
 
     def _parsed(self, version: int, entry: Entry, data: bytes) -> Instant:
-        """The instant in a version's file. Raises CorruptionError where it is damaged, or another version's."""
+        """Return the instant in a version's file. Raises CorruptionError if it is damaged, or another version's."""
         path = f"{self.storage.uri}/{instant_path(version)}"
         instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if instant.version != version:
@@ -321,8 +321,8 @@ class Timeline:
             raise CorruptionError("an instant of another table", path=path, check="table", hint=REMEDY)
 
     def find(self, version: int) -> Instant | None:
-        """One version; None if nothing is stored under its name. Raises CorruptionError as `read`."""
-        read = self._standing(version)
+        """Return one version; None if nothing is stored under its name. Raises CorruptionError as `read`."""
+        read = self._stored(version)
         if read is None:
             return None
         instant = self._parsed(version, *read)
@@ -336,16 +336,16 @@ class Timeline:
             return None
 
     def forget(self) -> None:
-        """Lets go of the instant that the process remembers here."""
+        """Drop the instant that the process remembers here."""
         _seen.pop(self.storage.uri, None)
 
     def _remembered(self) -> Instant | None:
-        """The newest instant that this process has read here, if the very file is still there."""
+        """Return the newest instant that this process has read here, if exactly that file still exists."""
         instant, entry = _seen.get(self.storage.uri, (None, None))
         return instant if instant is not None and self._entry(instant.version) == entry else None
 
     def _remember(self, instant: Instant, entry: Entry) -> None:
-        """Keeps an instant as read from a file that was `entry` just before; never an older one of the same table."""
+        """Remember an instant, as read from a file that was `entry` just before; never an older one of the table."""
         known, _ = _seen.get(self.storage.uri, (None, None))
         if known is not None and known.table_id == instant.table_id and known.version > instant.version:
             return
@@ -354,8 +354,8 @@ class Timeline:
         _seen[self.storage.uri] = instant, entry
 
     def hint(self) -> tuple[int, str] | None:
-        """(version, table's id) of the hint; None where it cannot be read, or is none of ours."""
-        # A folder, say; whether the storage answers at all is asked next.
+        """Return (version, table's id) of the hint; None if it cannot be read, or is not in our format."""
+        # It may be a folder, for example. The next request shows whether the storage answers at all.
         with contextlib.suppress(StorageError, CorruptionError):
             line, end, copy = self.storage.read(_HINT, SMALL_BYTES_MAX).partition(b"\n")
             match, self._hinted = _HINT_FORM.fullmatch(line + end), copy
@@ -363,11 +363,11 @@ class Timeline:
         return None
 
     def names(self, first: int, last: int | None) -> dict[int, Entry]:
-        """See `version_files.names`."""
+        """Call `version_files.names`."""
         return names(self.storage, first, last)
 
     def _listed(self, last: int = VERSION_MAX) -> Instant | None:
-        """The newest version up to `last`, by listings."""
+        """Return the newest version up to `last`, by listings."""
         for number in reversed(folders(self.storage)):
             if number > folder_number(last):
                 continue
@@ -379,8 +379,8 @@ class Timeline:
 
 
 def is_loss(version: int, newest: int) -> bool:
-    """True where a version that somebody says was made, and that is newer than what can be read, means a loss; one that
-    is further off than any loss means nothing."""
+    """Return True if a version that is recorded as created, and is newer than what can be read, means a loss. One that
+    is further away than any loss means nothing."""
     return newest < version <= newest + _LOST_MAX
 
 

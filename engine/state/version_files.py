@@ -1,4 +1,4 @@
-"""The names of versions: where each instant stands, and which ones are there. A name is given once and never freed."""
+"""The names of versions: the path of each instant, and which ones exist. A name is given once and never freed."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def folder_of(version: int) -> str:
 
 
 def folder_number(version: int) -> int:
-    """Which folder a version's name is in."""
+    """Return the number of the folder that contains a version's name."""
     return version // VERSIONS_A_FOLDER
 
 
 def versions_in(number: int) -> range:
-    """The versions whose names are in a folder."""
+    """Return the versions whose names are in a folder."""
     return range(max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER)
 
 
 def names(storage: Storage, first: int, last: int | None) -> dict[int, Entry]:
-    """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
-    reach `last` (None: nobody knows), of those after it. Mostly one listing."""
+    """Return the files under the names of versions from `first` on: of its folder, and if that is full, or does not
+    reach `last` (None: unknown), of the folders after it. Usually this takes one listing."""
     number = folder_number(first)
     entries = in_folder(storage, number, first)
     final = versions_in(number)[-1]
@@ -48,18 +48,18 @@ def names(storage: Storage, first: int, last: int | None) -> dict[int, Entry]:
 
 
 def in_folder(storage: Storage, number: int, first: int = 0) -> dict[int, Entry]:
-    """The files under the names of the versions of one folder; those before `first` may be left out."""
+    """Return the files under the names of the versions of one folder; those before `first` may be left out."""
     files, _ = storage.list_folder(f"{FOLDER}/{number:05d}", _name_of(first))
     return {version: f for f in files if (version := version_of(f.path)) is not None}
 
 
 def folders(storage: Storage) -> list[int]:
-    """The numbers of the folders, ascending."""
+    """Return the numbers of the folders, ascending."""
     _, inside = storage.list_folder(FOLDER)
     return sorted(int(f) for f in inside if _FOLDER_FORM.fullmatch(f))
 
 
 def version_of(path: str) -> int | None:
-    """The version whose file it is; None for any other file."""
+    """Return the version of an instant's file; None for any other file."""
     name = path.rsplit("/", 1)[-1].removesuffix(".json")
     return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None
