@@ -1,7 +1,7 @@
-"""Between Arrow and numpy by their buffers.
+"""Convert between Arrow and numpy through their buffers.
 
-`pa.array`, `pa.scalar` and `Array.to_numpy` import pandas wherever it is installed: 0.2 s that a process which only
-looks something up should not pay. What reads goes through here.
+`pa.array`, `pa.scalar` and `Array.to_numpy` import pandas if it is installed. That takes 0.2 s, which a process that
+only looks up a few keys should not pay. So all code that reads uses these functions.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NULLS_AT_ONCE = 1 << 17
-_TEXTS = frozenset(kind.id for kind in (pa.string(), pa.large_string()))  # a test of `pa.types` is a call for each
+_TEXTS = frozenset(kind.id for kind in (pa.string(), pa.large_string()))  # `pa.types` needs a call per test
 _LARGE = frozenset(kind.id for kind in (pa.large_string(), pa.large_binary()))
 _INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _DTYPES = {getattr(pa, name)().id: np.dtype(name) for name in ("bool_", *_INTEGERS, "float32", "float64")}
 
 
 def from_numpy(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
-    """An array of numbers or bools [n], over the same memory where they are numbers; null where not `valid`."""
+    """Return an array of numbers or bools [n], for numbers over the same memory; null where not `valid`."""
     buffers = [None if valid is None else _bits(valid)]
     if values.dtype == bool:
         return pa.Array.from_buffers(pa.bool_(), len(values), [*buffers, _bits(values)])
@@ -31,8 +31,8 @@ def from_numpy(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
 
 
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """The numbers or bools of an array, without a copy where that can be; what is under a null is not defined (False
-    for bools). Raises TypeError for other types."""
+    """Return the numbers or bools of an array, without a copy if possible; the values under nulls are undefined (False
+    for bools). Raise TypeError for other types."""
     if isinstance(array, pa.ChunkedArray):
         array = combine(array)
     dtype = _DTYPES.get(array.type.id)
@@ -47,8 +47,8 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def fixed_rows(array: pa.Array) -> np.ndarray:
-    """uint8 [n, width]: the bytes of each value of a type of whole bytes, without a copy; what is under a null is not
-    defined."""
+    """Return uint8 [n, width]: the bytes of each value of a type of whole bytes, without a copy; the bytes under nulls
+    are undefined."""
     count, width = len(array), array.type.byte_width
     buffer = array.buffers()[1]
     if buffer is None or count * width == 0:
@@ -57,7 +57,7 @@ def fixed_rows(array: pa.Array) -> np.ndarray:
 
 
 def combine(array: pa.ChunkedArray) -> pa.Array:
-    """One array of a chunked one; of texts beyond 2 GB one of the large type, whose offsets hold as much."""
+    """Return one array of a chunked one. Texts beyond 2 GB become the large type, which has 64-bit offsets."""
     if array.num_chunks == 1:
         return array.chunk(0)
     if not array.num_chunks:
@@ -72,8 +72,8 @@ def combine(array: pa.ChunkedArray) -> pa.Array:
 
 
 def take_large(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
-    """The values at int64 places, also where the chunks hold more than 2 GB of text: to take from several, Arrow joins
-    them first."""
+    """Return the values at int64 places, even if the chunks contain more than 2 GB of text, which Arrow would join
+    before it takes from several of them."""
     try:
         return column.take(from_numpy(places))
     except pa.ArrowInvalid:
@@ -89,7 +89,7 @@ def take_large(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
 
 
 def _taken_by_chunk(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
-    """The values at ascending places, in a chunk for each that has some."""
+    """Return the values at ascending places, one chunk per source chunk that has some."""
     firsts = offsets_of(np.array([len(chunk) for chunk in column.chunks], dtype=np.int64))
     cuts = np.searchsorted(places, firsts)
     parts = [
@@ -101,14 +101,14 @@ def _taken_by_chunk(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedAr
 
 
 def take_rows(rows: pa.Table, places: np.ndarray) -> pa.Table:
-    """`taken`, of each column."""
+    """Return the rows at int64 places: `take_large` of each column."""
     if not rows.num_columns:
         return rows.take(from_numpy(places))
     return pa.Table.from_arrays([take_large(column, places) for column in rows.columns], schema=rows.schema)
 
 
 def valid_mask(array: pa.Array) -> np.ndarray | None:
-    """Booleans, False where null; None where nothing is null."""
+    """Return booleans, False where null; None if nothing is null."""
     if array.null_count == 0:
         return None
     bits = array.buffers()[0]
@@ -116,20 +116,20 @@ def valid_mask(array: pa.Array) -> np.ndarray | None:
 
 
 def null_as_false(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """False where null."""
+    """Return booleans with False in place of null."""
     return pc.and_kleene(values.is_valid(), values) if values.null_count else values
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """int64 [n + 1]: where each of some pieces begins when they lie one after the other, and where the last ends."""
+    """Return int64 [n + 1]: where each of some consecutive pieces begins, and where the last ends."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     lengths.cumsum(out=offsets[1:])
     return offsets
 
 
 def offsets_and_data(array: pa.Array) -> tuple[np.ndarray, memoryview]:
-    """The buffers of a binary or string array, large or not: int32 or int64 offsets [n + 1], whatever the array's own
-    offset, into its bytes."""
+    """Return the buffers of a binary or string array, large or not: int32 or int64 offsets [n + 1] into its bytes,
+    relative to the array's own offset."""
     dtype = np.dtype(np.int64 if array.type.id in _LARGE else np.int32)
     _, offsets, data = array.buffers()
     if offsets is None or len(array) == 0:
@@ -152,7 +152,7 @@ def binary_array(items: Sequence[bytes], arrow_type: pa.DataType | None = None) 
 
 
 def binary_rows(rows: np.ndarray, valid: np.ndarray | None = None) -> pa.BinaryArray:
-    """A binary array of the rows of uint8 [n, width], over the same memory; null where not `valid`. At most 2 GiB."""
+    """Return rows, uint8 [n, width], as a binary array over the same memory; null where not `valid`. At most 2 GiB."""
     count, width = rows.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     buffers = [None if valid is None else _bits(valid), pa.py_buffer(offsets), pa.py_buffer(rows.reshape(-1))]
@@ -160,8 +160,8 @@ def binary_rows(rows: np.ndarray, valid: np.ndarray | None = None) -> pa.BinaryA
 
 
 def byte_table(values: pa.BinaryArray) -> np.ndarray | None:
-    """uint8 [n, width] over the memory of binary values of one width; None where they are of several, or there
-    are none."""
+    """Return uint8 [n, width] over the memory of binary values of one width; None if they have several widths, or
+    there are none."""
     if not len(values):
         return None
     offsets, buffer = offsets_and_data(values)
@@ -173,7 +173,7 @@ def byte_table(values: pa.BinaryArray) -> np.ndarray | None:
 
 
 def string_array(items: Sequence[str | None]) -> pa.Array:
-    """A string array of some texts, null where None."""
+    """Return a string array of some texts, null where None."""
     stored = binary_array([b"" if item is None else item.encode() for item in items])
     array = stored.view(pa.string() if stored.type == pa.binary() else pa.large_string())
     is_given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
@@ -181,7 +181,7 @@ def string_array(items: Sequence[str | None]) -> pa.Array:
 
 
 def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
-    """A string array of pieces of UTF-8 text: uint8 [bytes], where each piece begins and how long it is."""
+    """Return a string array of pieces of UTF-8 text: uint8 [bytes], where each piece begins and how long it is."""
     ends = offsets_of(lengths)
     positions = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[positions])]
@@ -189,7 +189,7 @@ def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> 
 
 
 def repeat_value(value: bytes, count: int, arrow_type: pa.DataType) -> pa.Array:
-    """One value `count` times over."""
+    """Return an array of one value `count` times."""
     stop = len(value) * count + 1
     dtype = np.int64 if is_large(arrow_type) else np.int32
     offsets = np.arange(0, stop, len(value), dtype=dtype) if value else np.zeros(count + 1, dtype=dtype)
@@ -197,7 +197,7 @@ def repeat_value(value: bytes, count: int, arrow_type: pa.DataType) -> pa.Array:
 
 
 def with_nulls(column: pa.Array, valid: np.ndarray) -> pa.Array:
-    """A column without nulls of its own, null where not `valid`."""
+    """Return a column, which has no nulls itself, with nulls where not `valid`."""
     if valid.all():
         return column
     _, offsets, data = column.buffers()
@@ -209,7 +209,7 @@ def with_nulls(column: pa.Array, valid: np.ndarray) -> pa.Array:
 
 
 def read_only(data: memoryview | bytes | np.ndarray) -> np.ndarray:
-    """Return the same memory as an array that cannot be written, because kernels are compiled for that kind alone: of
+    """Return the same memory as an array that cannot be written, because kernels are compiled only for that kind; for
     bytes, uint8 [n]."""
     view = data.view() if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
     view.flags.writeable = False
@@ -217,17 +217,17 @@ def read_only(data: memoryview | bytes | np.ndarray) -> np.ndarray:
 
 
 def is_large(arrow_type: pa.DataType) -> bool:
-    """Whether a type of strings or bytes has offsets of 64 bits."""
+    """Return whether a type of strings or bytes has offsets of 64 bits."""
     return arrow_type.id in _LARGE
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
-    """Whether a type is of strings."""
+    """Return whether a type is of strings."""
     return arrow_type.id in _TEXTS
 
 
 def null_column(count: int, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """A column that is all null: however long it is, it takes the memory of a short one."""
+    """Return a column that is all null. It uses the memory of a short one at any length."""
     copies, rest = divmod(count, _NULLS_AT_ONCE)
     nulls = _nulls(arrow_type)
     return pa.chunked_array([*[nulls] * copies, nulls[:rest]], arrow_type)
@@ -239,24 +239,24 @@ def _nulls(arrow_type: pa.DataType) -> pa.Array:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """No rows of a schema; pyarrow's own has no empty arrays of extension types."""
+    """Return a table of a schema without rows; pyarrow's own fails for extension types."""
     return pa.table([null_column(0, field.type) for field in schema], schema=schema)
 
 
 @cache
 def empty_bytes() -> pa.Scalar:
-    """b"" as a scalar: what is put where binary values are null, and for joining without a separator."""
+    """Return b"" as a scalar: the value under null binaries, and the separator for joining without one."""
     return binary_array([b""])[0]
 
 
 @cache
 def string_scalar(value: str) -> pa.Scalar:
-    """A string as a scalar, for comparing columns with it."""
+    """Return a string as a scalar, for comparing columns with it."""
     return binary_array([value.encode()]).view(pa.string())[0]
 
 
 def is_utf8(value: object) -> bool:
-    """Whether it is a string that UTF-8 can hold: none with a lone surrogate, as of a path of other bytes."""
+    """Return whether a value is a string that UTF-8 can encode: no lone surrogate, as of a path of other bytes."""
     if not isinstance(value, str):
         return False
     try:
@@ -267,7 +267,7 @@ def is_utf8(value: object) -> bool:
 
 
 def field_index(schema: pa.Schema, name: str) -> int:
-    """Which field has this name; -1 where none or several do, as of a name that UTF-8 cannot hold."""
+    """Return which field has this name; -1 if none or several have it, as for a name that UTF-8 cannot encode."""
     try:
         return schema.get_field_index(name)
     except UnicodeEncodeError:
@@ -276,7 +276,7 @@ def field_index(schema: pa.Schema, name: str) -> int:
 
 @cache
 def int64_scalar(value: int) -> pa.Scalar:
-    """An int64 as a scalar."""
+    """Return an int64 as a scalar."""
     return from_numpy(np.array([value], dtype=np.int64))[0]
 
 

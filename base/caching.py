@@ -1,6 +1,6 @@
 """Values that are computed once per object, without a lock.
 
-`functools.cached_property` of Python 3.11 holds one lock for all objects of a class while it computes a value. Threads
+`functools.cached_property` of Python 3.11 uses one lock for all objects of a class while it computes a value. Threads
 that each have a plan would wait for each other's reads, and a process that is forked then waits permanently.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property:
-        """A property that is computed when it is first read, and kept in the object's `__dict__`. Threads may compute
+        """A property that is computed when it is first read, and stored in the object's `__dict__`. Threads may compute
         it several times, and all get the value that was stored first."""
 
         def __init__(self, make):
@@ -22,4 +22,4 @@ else:
         def __get__(self, instance, owner=None):
             if instance is None:
                 return self
-            return instance.__dict__.setdefault(self._name, self._make(instance))  # one step for other threads
+            return instance.__dict__.setdefault(self._name, self._make(instance))  # one atomic step

@@ -1,18 +1,18 @@
 """One canonical form of a value: for comparing (order codes) and for hashing (hash forms).
 
-Two equal values must never differ in form, or a file is skipped that holds a match. Equality is the predicate's:
+Two equal values must never differ in form, or a file that contains a match is skipped. Equality is the predicate's:
 NaN equals NaN and is greater than any other value, -0.0 equals 0.0, widths of integers and floats do not matter,
 strings compare by their UTF-8 bytes, timestamps by instant.
 
-**Order codes** carry bounds. A column is of one of two classes:
+**Order codes** represent bounds. A column is of one of two classes:
 
     code     int64 that orders as the values do: integers, bool, date, time, timestamp, duration, float, decimal of
              at most 18 digits. Codes are of the column's own type: a literal is cast to that type first.
     bytes    binary that orders (memcmp) as the values do: string, binary, wider decimals
 
-Every other type (list, map, struct, null, interval) has no class and is not indexed. Of extension types only those of
-`_STORED_VALUES` have the class of what they are stored as: their values are equal, and order, as the stored ones do. Of
-any other we do not know that (Arrow's bool8 stores 2 and 3 for the same True), so it has none.
+Every other type (list, map, struct, null, interval) has no class and is not indexed. Of extension types, only those in
+`_STORED_VALUES` have the class of their storage type: their values are equal, and order, as the stored ones do. For any
+other this is unknown (Arrow's bool8 stores 2 and 3 for the same True), so it has no class.
 
 **Hash forms** feed the filters. Values that are equal under any width or unit share a form, so int32 5 and int64 5
 hash to the same, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
@@ -44,8 +44,8 @@ _BYTES_IDS = frozenset(each.id for each in _STRING_TYPES + _BINARY_TYPES)
 
 
 def compared_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type in which values are compared and indexed: of a dictionary that of its values, of an extension type known
-    by name that of its storage. Any other type as it is: where `order_class` has none for it, it is not compared."""
+    """Return the type in which values are compared and indexed: of a dictionary, that of its values; of an extension
+    type known by name, that of its storage; of any other, the type itself, even if `order_class` has none for it."""
     if pa.types.is_dictionary(arrow_type):
         return compared_type(arrow_type.value_type)
     if isinstance(arrow_type, pa.BaseExtensionType) and arrow_type.extension_name in _STORED_VALUES:
@@ -54,7 +54,7 @@ def compared_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def is_uuid(arrow_type: pa.DataType) -> bool:
-    """Arrow's UUIDs, as 16 bytes of which the first are the most significant: their order is that of the bytes."""
+    """Return whether a type is Arrow's UUID: 16 bytes, most significant first, so its order is that of the bytes."""
     if pa.types.is_dictionary(arrow_type):
         return is_uuid(arrow_type.value_type)
     return isinstance(arrow_type, pa.BaseExtensionType) and arrow_type.extension_name == _UUID
@@ -79,7 +79,7 @@ def is_bytes_like(arrow_type: pa.DataType) -> bool:
 
 
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One plain array: chunks joined, dictionaries decoded, extensions taken off."""
+    """Return one plain array: chunks joined, dictionaries decoded, extension types replaced by their storage."""
     if isinstance(array, pa.ChunkedArray):
         array = combine(array)
     while isinstance(array, pa.ExtensionArray) or pa.types.is_dictionary(array.type):
@@ -88,7 +88,7 @@ def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def nan_mask(array: pa.Array) -> np.ndarray | None:
-    """Booleans, True where NaN (nulls are not NaN); None for types that have no NaN."""
+    """Return booleans, True where NaN (nulls are not NaN); None for types that have no NaN."""
     if not pa.types.is_floating(array.type):
         return None
     return to_numpy(is_nan(array))
@@ -98,7 +98,7 @@ def nan_mask(array: pa.Array) -> np.ndarray | None:
 
 
 def order_codes(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """int64 codes that order as the values of a "code" type do; 0 where null. NaN's code is above infinity's."""
+    """Return int64 codes that order as the values of a "code" type do; 0 where null. NaN's code is above infinity's."""
     array = flatten(array)
     arrow_type = array.type
     if pa.types.is_floating(arrow_type):
@@ -116,13 +116,13 @@ def _float_codes(values: np.ndarray) -> np.ndarray:
 
 
 def float_code(value: float) -> int:
-    """The order code of one float: what `order_codes` gives, without an array around it."""
+    """Return the order code of one float, as `order_codes`, without an array."""
     bits = struct.unpack("<q", struct.pack("<d", value + 0.0 if value == value else float("nan")))[0]
     return bits ^ 0x7FFF_FFFF_FFFF_FFFF if bits < 0 else bits
 
 
 def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Binary values that order as those of a "bytes" type do, of the large type beyond 2 GB; nulls stay null."""
+    """Return binary values that order as those of a "bytes" type do, of the large type beyond 2 GB; nulls stay null."""
     array = flatten(array)
     arrow_type = array.type
     if pa.types.is_decimal(arrow_type):
@@ -131,7 +131,7 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         return binary_rows(big_endian, valid_mask(array))
     if pa.types.is_string_view(arrow_type) or pa.types.is_binary_view(arrow_type):
-        array = array.cast(pa.large_binary())  # values of views may share bytes, and pyarrow 18 has no size of them
+        array = array.cast(pa.large_binary())  # views may share bytes, and pyarrow 18 cannot return their size
     return array.cast(pa.large_binary() if array.nbytes > _BINARY_BYTES_MAX else pa.binary())
 
 
@@ -139,8 +139,8 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def values_of_codes(codes: np.ndarray, arrow_type: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
-    """The values that have these order codes, in a "code" type: what `order_codes` took apart, put together again;
-    null where not `valid`. A zero comes back as 0.0, a NaN as the canonical one."""
+    """Return the values of order codes, in a "code" type: the inverse of `order_codes`; null where not `valid`. A zero
+    becomes 0.0, a NaN the canonical one."""
     arrow_type = compared_type(arrow_type)
     if pa.types.is_boolean(arrow_type):
         return from_numpy(codes != 0, valid)
@@ -158,8 +158,8 @@ def values_of_codes(codes: np.ndarray, arrow_type: pa.DataType, valid: np.ndarra
 
 
 def values_of_bytes(stored: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """The values that have these order bytes (binary, nulls stay null), in a "bytes" type: `order_bytes` turned round.
-    Raises ArrowInvalid for bytes that no value of the type has, as a string's bound that was cut within a character.
+    """Return the values of order bytes (binary, nulls stay null), in a "bytes" type: the inverse of `order_bytes`.
+    Raise ArrowInvalid for bytes that no value of the type has, such as a string's bound cut within a character.
     """
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
@@ -191,7 +191,7 @@ def _decimals_of_codes(codes: np.ndarray, arrow_type: pa.DataType, valid: np.nda
 
 
 def _with_validity(arrow_type: pa.DataType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
-    """An array of fixed-width values that lie one after the other."""
+    """Return an array of consecutive fixed-width values."""
     bits = None if valid is None else from_numpy(valid).buffers()[1]
     return pa.Array.from_buffers(arrow_type, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
@@ -201,14 +201,14 @@ def _with_validity(arrow_type: pa.DataType, values: np.ndarray, valid: np.ndarra
 
 @dataclass(frozen=True)
 class HashForm:
-    """What is hashed of an array, value by value.
+    """The input of a hash function, value by value.
 
     name     what equal forms mean: "int", "float", "bytes", "instant", "span", or "decimal:SCALE". Only values of one
-             name may meet in a filter.
+             name may be used in one filter.
     fixed    uint64 [n], hashed as 8 little-endian bytes; or None
     wide     uint8 [n, width], hashed row by row; or None
     offsets, data    int64 [n + 1] and uint8 [bytes]: value i is data[offsets[i]:offsets[i + 1]]; or None
-    valid    bool [n], False where null (a null has no form: skip it); None where nothing is null
+    valid    bool [n], False where null (a null has no form: skip it); None if nothing is null
     """
 
     name: str
@@ -220,7 +220,7 @@ class HashForm:
 
 
 def hash_name(arrow_type: pa.DataType) -> str | None:
-    """The name of the hash form of a type; None for a type that cannot be hashed."""
+    """Return the name of the hash form of a type; None for a type that cannot be hashed."""
     arrow_type = compared_type(arrow_type)
     if pa.types.is_decimal(arrow_type):
         return f"decimal:{arrow_type.scale}"
@@ -238,7 +238,7 @@ def hash_name(arrow_type: pa.DataType) -> str | None:
 
 
 def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
-    """The canonical form of each value, ready for hashing. Raises TypeError for a type that cannot be hashed."""
+    """Return the canonical form of each value, ready for hashing. Raises TypeError for a type that cannot be hashed."""
     array = flatten(array)
     arrow_type = array.type
     name = hash_name(arrow_type)
@@ -263,8 +263,8 @@ def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
 
 
 def _microseconds(array: pa.Array) -> np.ndarray:
-    """uint64: microseconds, with the nanoseconds within one in the top bits. Equal instants have equal words in any
-    unit, because multiplying wraps: what matters is that the map is a function of the instant."""
+    """Return uint64: microseconds, with the nanoseconds within one in the top bits. Equal instants have equal words in
+    any unit. Multiplication wraps, but the word is still a function of the instant."""
     arrow_type = array.type
     values = _int64(array)
     if pa.types.is_date32(arrow_type):
@@ -286,8 +286,8 @@ def _float64(array: pa.Array) -> np.ndarray:
 
 
 def _canonical_floats(values: np.ndarray) -> np.ndarray:
-    """-0.0 becomes 0.0, every NaN the one quiet positive NaN."""
-    with np.errstate(invalid="ignore"):  # a signalling NaN is one like any other
+    """Replace -0.0 by 0.0, and every NaN by the one quiet positive NaN."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN counts as any other
         values = values + 0.0
     values[np.isnan(values)] = np.nan
     return values
@@ -301,14 +301,14 @@ def _int64(array: pa.Array) -> np.ndarray:
 
 
 def _plain_numbers(array: pa.Array) -> np.ndarray:
-    """The numbers of a primitive array as numpy, 0 where null (what is under a null is not defined)."""
+    """Return the numbers of a primitive array as numpy, 0 where null (values under nulls are undefined)."""
     valid = valid_mask(array)
     values = to_numpy(array)
     return values if valid is None else np.where(valid, values, values.dtype.type(0))
 
 
 def _decimal_words(array: pa.Array) -> np.ndarray:
-    """uint64 [n, 2 or 4]: the unscaled values, least significant word first, sign-extended; 0 where null."""
+    """Return uint64 [n, 2 or 4]: the unscaled values, least significant word first, sign-extended; 0 where null."""
     arrow_type = array.type
     if arrow_type.bit_width < 128:
         array = array.cast(pa.decimal128(arrow_type.precision, arrow_type.scale))

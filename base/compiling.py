@@ -1,13 +1,13 @@
-"""Kernels: compiled by numba, kept on disk, and never at an answer's cost.
+"""Kernels: compiled by numba, cached on disk, and never loaded at an answer's cost.
 
 A kernel calls only functions of its own file and the helpers at the end of this one: loads of unaligned numbers, which
 exist in compiled code alone and have substitutes for NUMBA_DISABLE_JIT=1.
 
-numba's own cache is next to the source, or in a folder of the home that is named by the path of the source. A process
-of Spark may have neither: the package is an archive (`--py-files`), unpacked to another path in every application, or
-it is installed where nothing may be written. So the kernels of a module have one folder, named by its content: in
-NUMBA_CACHE_DIR if that is set, else in the user's cache folder, else in the folder for temporary files. A cache that
-cannot be read or written is treated as empty.
+numba's own cache is next to the source, or in a folder of the home that is named by the source's path. A Spark process
+may have neither: the package is an archive (`--py-files`), unpacked to another path in every application, or it is
+installed where nothing can be written. So the kernels of a module have one folder, named by its content: in
+NUMBA_CACHE_DIR if that is set, otherwise in the user's cache folder, otherwise in the folder for temporary files. A
+cache that cannot be read or written is treated as empty.
 
 Only modules of kernels import this one, because it loads numba.
 """
@@ -30,7 +30,7 @@ import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
 
-# An ImportError leaves the plain twins: these names of numba are private.
+# After an ImportError only the plain twins are used: these names of numba are private.
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
@@ -39,7 +39,7 @@ _held_for_fork: list[bool] = []
 
 
 def _before_fork() -> None:
-    """A child that is forked while another thread compiles would wait for that thread, which it does not have."""
+    """Take numba's lock: a child that is forked during a compilation would wait for a thread that it does not have."""
     global_compiler_lock.acquire()
     _held_for_fork.append(True)
 
@@ -55,7 +55,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def jit_cached(function):
-    """Compile a kernel, and keep the result on disk if there is a place for it. With NUMBA_DISABLE_JIT=1 it runs as
+    """Compile a kernel, and store the result on disk if there is a place for it. With NUMBA_DISABLE_JIT=1 it runs as
     Python, and numpy does not warn if numbers wrap."""
     if config.DISABLE_JIT:
         return np.errstate(over="ignore")(function)
@@ -66,8 +66,8 @@ def jit_cached(function):
 
 
 class _Folder(_CacheLocator):
-    """The folder of a module's kernels, named by all that they are made of: Skipstone finds its own kernels wherever it
-    is installed, and no others."""
+    """The folder of a module's kernels, named by the content of their sources: Skipstone finds its own kernels at any
+    place of installation, and no others."""
 
     def __init__(self, root: str, source: str, line: int):
         self._stamp = hashlib.sha256(f"{numba.__version__}{sys.version}{_OWN_SOURCE}{source}".encode()).hexdigest()
@@ -99,7 +99,7 @@ def _user_folder() -> str:
 
 
 def _temporary_folder() -> str:
-    """A folder that no other user may write to, because what is in a cache is run. Raises OSError if there is none."""
+    """Return a folder that no other user can write to, because cached code is run. Raise OSError if there is none."""
     if not hasattr(os, "geteuid"):
         raise OSError("users have homes on this system")
     path = os.path.join(tempfile.gettempdir(), f"skipstone-kernels-{os.geteuid()}")
@@ -116,14 +116,14 @@ class _Places(CompileResultCacheImpl):
 
 
 class _Cache(FunctionCache):
-    """numba's cache, whose failures cost a compilation and no more: a full disk, a file that a crash cut short."""
+    """numba's cache. A failure, such as a full disk or a truncated file, only costs a compilation."""
 
     _impl_class = _Places
 
     def load_overload(self, sig, target_context):
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # whatever unpickling makes of bytes that were cut short
+        except Exception:  # unpickling truncated bytes may raise anything
             self._give_up_on(self.flush)
             return None
 
@@ -151,7 +151,7 @@ except OSError:
     _OWN_SOURCE = ""
 
 
-# -- what kernels are made of -----------------------------------------------------------------------------------------
+# -- helpers for kernels ----------------------------------------------------------------------------------------------
 
 
 def jit_helper(function):
@@ -165,14 +165,14 @@ def jit_inline(function):
 
 
 def pointer_to(context, builder, array_type, array, index, bits):
-    """In an intrinsic: a pointer to numbers of so many bits, from an index of an array on."""
+    """Return, in an intrinsic, a pointer to numbers of `bits` bits that starts at an index of an array."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
 
 
 def _load_of(bits):
-    """A function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned number
-    of so many bits. A view of a slice is 30 times slower."""
+    """Return a function of (array, index): the bytes of a uint8 array from an index on, aligned or not, as an unsigned
+    number of `bits` bits. A view of a slice is 30 times slower."""
     if config.DISABLE_JIT:
         return lambda array, index: np.frombuffer(array, f"<u{bits // 8}", 1, index)[0]
 
@@ -192,7 +192,7 @@ load16, load32, load64 = _load_of(16), _load_of(32), _load_of(64)
 
 @jit_inline
 def swapped(number):
-    """The bytes of a number of 64 bits in the other order."""
+    """Return a 64-bit number with its bytes in the opposite order."""
     m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
     number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
     number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16

@@ -1,15 +1,15 @@
 """Forks wait for imports that other threads have begun, and for calls of DuckDB.
 
-Python copies a module's lock into a forked process, but not the thread that holds it. A child that imports the same
+Python copies a module's lock into a forked process, but not the thread that owns it. A child that imports the same
 module then waits permanently. Skipstone loads most of its modules, and libraries such as DuckDB, when a call first
-needs them, so a fork next to scanning threads could meet such an import. DuckDB has locks of its own, such as those of
-its allocator: a child that needs one that a thread of the parent held waits permanently, too.
+needs them, so a fork next to scanning threads could meet such an import. DuckDB has its own locks, such as those of its
+allocator: a child also waits permanently for one that a thread of the parent owned.
 
-pyarrow has two such locks at its first use: it imports pandas, if that is installed, and makes a tracer. A fork next to
-other threads finishes both first.
+pyarrow has two such locks at its first use: it imports pandas, if that is installed, and creates a tracer. A fork next
+to other threads completes both first.
 
-Python offers no public way to see the imports that are under way. On a version without the names that are used here,
-nothing waits.
+Python offers no public way to see the running imports. On a version without the names that are used here, a fork does
+not wait.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
-# The last hook that is registered runs first. logging and concurrent.futures hold locks from their hook until the fork,
-# and an import may need these locks: their hooks have to run after ours.
+# The hook that is registered last runs first. logging and concurrent.futures own locks from their hook until the fork,
+# and an import may need these locks: their hooks must run after those of this module.
 
 WAIT_S_MAX = 10.0
 _PAUSE_S = 0.001
 
-_gate = threading.Lock()  # held during a fork, and while a thread enters `no_fork`
+_gate = threading.Lock()  # taken during a fork, and while a thread enters `no_fork`
 _calls: dict[int, int] = {}  # thread -> how many blocks of `no_fork` it is in
-_has_waited = False  # a fork that began before the hooks were registered has not
+_has_waited = False  # whether the current fork waited; one that began before the hooks were registered did not
 
 _module_locks: dict[str, Any] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
-_endless: WeakSet[Any] = WeakSet()  # locks of imports that took longer than a fork waits: a program run by its import
+_endless: WeakSet[Any] = WeakSet()  # locks of imports that outlast a fork's wait, such as programs run on import
 
 
 def _others() -> list[Any]:
-    """The locks of modules that other threads import."""
+    """Return the locks of modules that other threads import."""
     free = (None, threading.get_ident())
     locks = [reference() for reference in list(_module_locks.values())]
     return [lock for lock in locks if getattr(lock, "owner", None) not in free and lock not in _endless]
@@ -50,7 +50,7 @@ def _others() -> list[Any]:
 
 @contextlib.contextmanager
 def no_fork() -> Iterator[None]:
-    """A block for whose end the forks of other threads wait."""
+    """Make the forks of other threads wait until the end of a block."""
     thread = threading.get_ident()
     with _gate:
         _calls[thread] = _calls.get(thread, 0) + 1
@@ -63,10 +63,10 @@ def no_fork() -> Iterator[None]:
 
 
 def _finish_first_uses() -> bool:
-    """Have pyarrow done with what it does under a lock when it is first used; later calls do nothing. Return
-    whether it was loaded."""
+    """Make pyarrow complete what it does under a lock at its first use; later calls do nothing. Return whether it was
+    loaded."""
     arrow, compute = sys.modules.get("pyarrow.lib"), sys.modules.get("pyarrow._compute")
-    with contextlib.suppress(Exception):  # half loaded, or of a version without these names
+    with contextlib.suppress(Exception):  # half loaded, or a version without these names
         arrow._pandas_api.is_data_frame(None)  # type: ignore[union-attr]
         compute.call_function("negate", [arrow.scalar(1)])  # type: ignore[union-attr]
     return compute is not None

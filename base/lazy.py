@@ -1,10 +1,10 @@
-"""What is loaded when it is first used: names of a package, and compiled kernels where work pays for them.
+"""Load on first use: names of a package, and compiled kernels if the work justifies them.
 
-Loading numba and kernels that are compiled costs a process about 0.3 s. So `kernels_for` takes how long the plain twin
-would take, and gives none until that much has come together: a process that looks up a few keys never waits for numba.
-Once loaded, everything but the smallest work uses them. Where a machine has kept nothing of a module of kernels, to
-compile what is asked of it takes seconds: then the plain twin goes on until half a second of its own has come together.
-Without numba, or where it is broken or does not compile, the plain twins answer.
+Loading numba and compiled kernels costs a process about 0.3 s. So `kernels_for` receives the time that the plain twin
+would need, and returns None until the sum is large enough: a process that looks up a few keys never waits for numba.
+Once loaded, all but the smallest work uses them. If this machine has no compiled code of a module, compiling takes
+seconds: then the plain twin is used until half a second of its own time has accumulated. Without numba, or if it is
+broken or does not compile, the plain twins are used.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _kept: dict[str, bool] = {}
 
 
 def exports_of(package: str) -> dict[str, str]:
-    """Return the public names of a package, each with its module: from `__init__.pyi`, so that they are listed once for
-    type checkers and for Python."""
+    """Return the public names of a package, each with its module. They are read from `__init__.pyi`, so that they are
+    listed once for type checkers and for Python."""
     stub = (pkgutil.get_data(package, "__init__.pyi") or b"").decode()
     return {name: home for home, name in re.findall(r"^from (\S+) import (\S+) as \2$", stub, flags=re.MULTILINE)}
 
@@ -49,11 +49,11 @@ def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], object
 
 
 def kernels_for(module: str, plain_ns: int) -> ModuleType | None:
-    """A module of kernels, or None where the plain twin is the better choice, or there is no compiler.
+    """Return a module of kernels, or None if the plain twin is the better choice, or there is no compiler.
 
     Args:
         module: its name below `skipstone`: "bloom.kernels".
-        plain_ns: about how long the plain twin would take, in nanoseconds.
+        plain_ns: about how long the plain twin would need, in nanoseconds.
     """
     global _spent_ns
     if module not in _loaded:
@@ -64,8 +64,8 @@ def kernels_for(module: str, plain_ns: int) -> ModuleType | None:
 
 
 def load_for(module: str, plain_ns: int) -> None:
-    """Loads a module of kernels where it pays with work that is yet to come, in parts: about so many nanoseconds of its
-    plain twin. The parts are counted when they are done."""
+    """Load a module of kernels if future work, done in parts, justifies it: about `plain_ns` nanoseconds of its plain
+    twin in all. Each part is counted when it is done."""
     if module in _loaded or _spent_ns + plain_ns <= LOAD_ABOVE_NS:
         return
     if _spent_on.get(module, 0) + plain_ns > COMPILE_ABOVE_NS or _is_kept(module):
@@ -73,7 +73,7 @@ def load_for(module: str, plain_ns: int) -> None:
 
 
 def _is_kept(module: str) -> bool:
-    """Whether this machine has compiled code of a module, as it was at first sight; true without a compiler, too."""
+    """Return whether this machine had compiled code of a module at the first check; True also without a compiler."""
     if module not in _kept:
         try:
             kernels = import_module(f"..{module}", __package__)
@@ -84,13 +84,13 @@ def _is_kept(module: str) -> bool:
 
 
 def load(module: str) -> ModuleType | None:
-    """A module of kernels, whatever it costs; None without a compiler."""
+    """Return a module of kernels at any cost; None without a compiler."""
     try:
         kernels: ModuleType | None = import_module(f"..{module}", __package__)
     except ImportError:
         kernels = None  # a broken numba must not break an answer that the plain twin can give
     if kernels is not None and sys.modules["numba"].config.DISABLE_JIT:
-        # Without a compiler the plain twins are faster by far: then kernels run where a test asks for them.
+        # Without a compiler the plain twins are far faster: kernels then run only if a test requests them.
         kernels = None
     _loaded[module] = kernels
     return kernels

@@ -1,24 +1,24 @@
-"""Tuples of typed values as keys: bytes that order (memcmp) as the values do, and give them back.
+"""Tuples of typed values as keys: bytes that order (memcmp) as the values do, and that can be decoded.
 
     code = OrderedCode([pa.string(), pa.int64()])
     keys = code.encode([names, numbers])           # binary [n]
     names, numbers = code.decode(keys)
 
-Each value is a marker, 0 for null and 1 for what is there, and its body, so that nulls come first. A column that is
-never null (`pa.field(..., nullable=False)`) has no markers:
+Each value is a marker, 0 for null and 1 for a value, and its body, so that nulls come first. A column that is never
+null (`pa.field(..., nullable=False)`) has no markers:
 
     body of           bytes
     numbers, times    8   the order code of `canon`, big-endian, its sign bit flipped: every width of signed and small
                           unsigned integers is one class, and both widths of floats, NaN the greatest
     bool              1
-    decimal           16  (32 where the type has 256 bits) the unscaled value, big-endian, its sign bit flipped
-    fixed binary      as many as it has
+    decimal           16  (32 if the type has 256 bits) the unscaled value, big-endian, its sign bit flipped
+    fixed binary      the width of the type
     string, binary    any 0 becomes 1 1, any 1 becomes 1 2, and a 0 ends it: so no value is another's prefix
-    unsigned, never null      as many as its type has, big-endian: what `KeyLayout` writes
+    unsigned, never null      the width of its type, big-endian, as `KeyLayout` writes it
 
-The body of a null is zeros, or none where bodies differ in length. No key is the beginning of another, so a key may be
-followed by anything; the first columns of a tuple are the prefix of all tuples that begin with them. FORMAT.md has an
-example, byte by byte.
+The body of a null is zeros, or empty if bodies differ in length. No key is a prefix of another, so any bytes may follow
+a key. The first columns of a tuple are the prefix of all tuples that begin with them. FORMAT.md has an example, byte by
+byte.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from .arrays import (
 
 NULL_MARK, VALUE_MARK = b"\x00", b"\x01"
 _END = b"\x00"
-_ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))  # in this order; undone in the other
+_ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))  # applied in this order; undone in reverse
 _BYTES_MAX = (1 << 31) - 1
 
-Piece: TypeAlias = np.ndarray | pa.Array  # uint8 [n, width] where all keys are of one width, else binary [n]
+Piece: TypeAlias = np.ndarray | pa.Array  # uint8 [n, width] if all keys have one width, otherwise binary [n]
 
 
 def ordered_class(arrow_type: pa.DataType) -> str | None:
-    """What types share: values of two types of one class that are equal have one encoding. None for a type that has no
-    order here."""
+    """Return the class of a type: equal values of two types of one class have one encoding. Return None for a type
+    that has no order here."""
     arrow_type = canon.compared_type(arrow_type)
     if canon.order_class(arrow_type) is None:
         return None
@@ -92,7 +92,7 @@ class OrderedCode:
         code.encode([pa.array([7], pa.uint8()), pa.array(["ab"])])      # [b"\\x07" b"\\x01ab\\x00"]
 
     kinds     the types, dictionaries decoded
-    widths    bytes of each value with its marker, None where they differ
+    widths    bytes of each value with its marker, None if they differ
 
     Raises SchemaError for a type that has no order.
     """
@@ -110,9 +110,9 @@ class OrderedCode:
         ]
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
-        """Binary keys [n] of tuples whose values are in `columns`, [n] each: of the first types, or of all; a column's
-        type may be any of its type's class. Raises InvalidArgumentError for columns of other classes or lengths, for a
-        null where there is none, for a number that does not fit, and for more than 2 GiB of keys."""
+        """Return binary keys [n] of tuples whose values are in `columns`, [n] each: of the first types, or of all; a
+        column may have any type of its class. Raise InvalidArgumentError for columns of other classes or lengths, for a
+        null in a column that allows none, for a number that does not fit, and for more than 2 GiB of keys."""
         arrays = [canon.flatten(column) for column in columns]
         if not 1 <= len(arrays) <= len(self.kinds) or len(set(map(len, arrays))) > 1:
             raise InvalidArgumentError(f"a key takes up to {len(self.kinds)} columns of one length")
@@ -132,8 +132,8 @@ class OrderedCode:
         return binary[0] if len(binary) == 1 else pc.binary_join_element_wise(*binary, empty_bytes())
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-        """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for
-        bytes that no tuple has."""
+        """Return the canonical values of whole keys, one array per column: 0.0 for -0.0, the one NaN. Raise
+        CorruptionError for bytes that no tuple has."""
         keys = (combine(keys) if isinstance(keys, pa.ChunkedArray) else keys).cast(pa.binary())
         offsets, buffer = offsets_and_data(keys)
         data = np.frombuffer(buffer, dtype=np.uint8)
@@ -158,7 +158,7 @@ class OrderedCode:
 
 
 def beginning(text: bytes) -> bytes:
-    """What the keys of all strings or binary values of any length begin with that begin with `text`."""
+    """Return the common prefix of the keys of all strings or binary values that begin with `text`."""
     for plain, escaped in _ESCAPES:
         text = text.replace(plain, escaped)
     return VALUE_MARK + text
@@ -183,7 +183,7 @@ def _check_size(size_bytes: int) -> None:
 
 
 def _never_null(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """A column of what is never null; unsigned integers of their own type, whose bytes are their body."""
+    """Return a column that is never null; unsigned integers keep their own type, because their bytes are the body."""
     if array.null_count:
         raise InvalidArgumentError(f"a column of {arrow_type} that is never null has {array.null_count:,} nulls")
     try:
@@ -193,7 +193,7 @@ def _never_null(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
 
 
 def _fixed(array: pa.Array, marker: int) -> np.ndarray:
-    """uint8 [n, width]: markers, if there are any, and bodies of a type of one width."""
+    """Return uint8 [n, width]: markers, if the column has them, and bodies of a type of one width."""
     if not marker and pa.types.is_unsigned_integer(array.type):
         return np.ascontiguousarray(big_endian(to_numpy(array).astype(np.uint64), array.type.byte_width))
     bodies = _bodies(array)
@@ -223,8 +223,8 @@ def _bodies(array: pa.Array) -> np.ndarray:
 
 
 def _variable(array: pa.Array, marker: int) -> Piece:
-    """Markers, if there are any, and bodies of strings or binary values; as a table where all are there and of one
-    length."""
+    """Return markers, if the column has them, and bodies of strings or binary values; as a table if none is null and
+    all have one length."""
     try:
         plain = canon.order_bytes(array)
     except pa.ArrowInvalid:
@@ -253,12 +253,12 @@ def _scalar(value: bytes) -> pa.Scalar:
 
 
 def _table_at(data: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
-    """uint8 [n, width]: the bytes at each place. Raises IndexError where they are not there."""
+    """Return uint8 [n, width]: the bytes at each place. Raise IndexError if they extend beyond the data."""
     return data[starts[:, None] + np.arange(width)] if len(starts) else np.zeros((0, width), dtype=np.uint8)
 
 
 def _values_of(bodies: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType, never_null: bool) -> pa.Array:
-    """The values of bodies of one width: uint8 [n, width]. Raises CorruptionError for a body that no value has."""
+    """Return the values of bodies of one width: uint8 [n, width]. Raise CorruptionError for a body without a value."""
     valid = None if is_there.all() else is_there
     if valid is not None and bodies[~valid].any():
         raise _no_body(arrow_type)
@@ -275,9 +275,9 @@ def _values_of(bodies: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType
         values = canon.values_of_codes(bodies[:, 0].astype(np.int64), arrow_type, valid)
     else:
         codes = (from_big_endian(bodies) ^ canon.SIGN_BIT).view(np.int64)
-        with np.errstate(all="ignore"):  # of a body that no value has
+        with np.errstate(all="ignore"):  # for a body that no value has
             values = canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), arrow_type, valid)
-    # A type may hold fewer values than its body, and a float has more bits than values.
+    # A type may have fewer values than its body, and a float has more bit patterns than values.
     if (_bodies(values) != bodies)[is_there].any():
         raise _no_body(arrow_type)
     return values
@@ -286,8 +286,8 @@ def _values_of(bodies: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType
 def _bytes_at(
     data: np.ndarray, starts: np.ndarray, limits: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType
 ) -> tuple[pa.Array, np.ndarray]:
-    """(the values whose bodies begin at those places, where what follows each begins). Raises IndexError for one that
-    does not end before its limit: together they would take more than the keys have."""
+    """Return (the values whose bodies begin at those places, where the bytes after each begin). Raise IndexError if
+    one does not end before its limit: together they would have more bytes than the keys."""
     zeros = np.flatnonzero(data == 0)
     ends = starts.copy()
     ends[is_there] = zeros[np.searchsorted(zeros, starts[is_there])]
@@ -299,7 +299,7 @@ def _bytes_at(
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(plain)]
     escaped = stored = pa.Array.from_buffers(pa.binary(), len(starts), buffers, 0)
     if (plain == 1).any():
-        # Not every 1 may be followed by anything: what was undone must be what was done.
+        # A 1 may not be followed by any byte: encoding the result again must return the same bytes.
         for one, written in reversed(_ESCAPES):
             stored = pc.replace_substring(stored, pattern=written, replacement=one)
         again = stored

@@ -1,6 +1,6 @@
-"""What older versions of a library lack. No other module of the engine compares versions.
+"""Features that older versions of a library lack. No other module of the engine compares versions.
 
-pyproject.toml has the oldest versions that are supported, and `make floors` runs the tests with these.
+pyproject.toml declares the oldest supported versions, and `make floors` runs the tests with these.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..errors import PredicateError
 PYARROW = tuple(int(part) for part in re.findall(r"\d+", pa.__version__)[:2])
 
 _UUIDS_OF_PARQUET = (24, 0)
-_EXTENSION_SCALARS = (21, 0)  # an expression with a UUID is written and printed
+_EXTENSION_SCALARS = (21, 0)  # since then, an expression with a UUID can be written and printed
 _BIT_COUNTS = np.array([value.bit_count() for value in range(256)], dtype=np.uint8)
 
 
 def schema_of(file: Any) -> pa.Schema:
-    """The Arrow schema of an open Parquet file. pyarrow 23 and older make sixteen bytes of a UUID that another writer
-    stored, and a UUID is compared with other literals than bytes are."""
+    """Return the Arrow schema of an open Parquet file, with UUIDs. pyarrow 23 and older read another writer's UUIDs as
+    16 bytes, and other literals are compared with a UUID than with bytes."""
     schema: pa.Schema = file.schema_arrow
     if PYARROW >= _UUIDS_OF_PARQUET:
         return schema
@@ -37,7 +37,7 @@ def schema_of(file: Any) -> pa.Schema:
 
 
 def _with_uuids(field: pa.Field, logical: Iterator[str]) -> pa.Field:
-    """A field, whose Parquet leaves have these logical types, with UUIDs in it and in the fields of structs."""
+    """Return a field, whose Parquet leaves have these logical types, with UUIDs in it and in the fields of structs."""
     kind = field.type
     if pa.types.is_struct(kind):
         return field.with_type(pa.struct([_with_uuids(child, logical) for child in kind]))
@@ -52,9 +52,9 @@ def _with_uuids(field: pa.Field, logical: Iterator[str]) -> pa.Field:
 
 
 def check_readable() -> None:
-    """Raises PredicateError for a pyarrow expression that could not be read, if that may be for its version: below
-    pyarrow 21 one with a UUID or a column by number cannot be written, and one with a UUID ends the process if it is
-    printed."""
+    """Raise PredicateError for a pyarrow expression that could not be read, if its version may be the reason: below
+    pyarrow 21, an expression with a UUID or a column by number cannot be written, and one with a UUID ends the process
+    if it is printed."""
     if PYARROW < _EXTENSION_SCALARS:
         raise PredicateError(
             f"this pyarrow expression cannot be read with pyarrow {pa.__version__}: one with a UUID, or with a "
@@ -63,12 +63,12 @@ def check_readable() -> None:
 
 
 def is_nan(values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray | pa.ChunkedArray:
-    """`pc.is_nan`, which pyarrow 20 and older do not have for half floats."""
+    """Return `pc.is_nan`, which pyarrow 20 and older lack for half floats."""
     return pc.is_nan(values.cast(pa.float32()) if pa.types.is_float16(values.type) else values)
 
 
 def check_nanoseconds(duckdb_version: str, field: pa.Field) -> None:
-    """Raises PredicateError for a column whose nanoseconds DuckDB 1 cuts off when it tests rows."""
+    """Raise PredicateError for a column whose nanoseconds DuckDB 1 truncates when it tests rows."""
     kind = field.type
     has_nanoseconds = kind == pa.time64("ns") or (pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz)
     if has_nanoseconds and int(duckdb_version.split(".")[0]) < 2:
@@ -79,7 +79,7 @@ def check_nanoseconds(duckdb_version: str, field: pa.Field) -> None:
 
 
 def check_zero_characters(duckdb_version: str, text: str) -> None:
-    """Raises PredicateError for SQL with a zero character: DuckDB 1 does not read what follows."""
+    """Raise PredicateError for SQL with a zero character: DuckDB 1 does not read the text after it."""
     if "\0" in text and int(duckdb_version.split(".")[0]) < 2:
         raise PredicateError(
             f"DuckDB {duckdb_version} ends SQL at a zero character: install DuckDB 2.0 or newer, or write the "
@@ -90,14 +90,14 @@ def check_zero_characters(duckdb_version: str, text: str) -> None:
 
 
 def shown(where: object) -> str:
-    """A predicate of any kind as text; below pyarrow 21 an expression is not printed."""
+    """Return a predicate of any kind as text; below pyarrow 21 an expression is not printed."""
     if PYARROW < _EXTENSION_SCALARS and isinstance(where, pc.Expression):
         return "a pyarrow expression"
     return str(where)
 
 
 def bit_counts(words: np.ndarray) -> np.ndarray:
-    """The number of set bits of each uint32 of an array: uint8, of the same shape. numpy 2.0 has a function for it."""
+    """Return the number of set bits of each uint32 of an array: uint8, of the same shape. numpy 2.0 has a function."""
     if hasattr(np, "bitwise_count"):
         return np.bitwise_count(words)
     by_byte = _BIT_COUNTS[np.ascontiguousarray(words).view(np.uint8)]
@@ -105,6 +105,6 @@ def bit_counts(words: np.ndarray) -> np.ndarray:
 
 
 def accepted(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
-    """The options that this version of a library's function has."""
+    """Return those of the options that this version of a library's function has."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in known}

@@ -11,9 +11,9 @@ As bytes (`to_bytes`), little endian, 64 bytes of header and then the blocks:
     60      4     CRC-32 of the 60 bytes before and of the blocks after
     64      32 b  b blocks of eight 32-bit words
 
-Block choice multiplies the high half of a hash by the number of blocks, so a block of a filter k times larger is
-exactly one of the k neighbours that share a block of the smaller: OR of neighbours folds, repeating a block grows, and
-neither loses a member.
+Block choice multiplies the high half of a hash by the number of blocks. So a block of a filter k times larger is one of
+the k neighbours that correspond to one block of the smaller filter: an OR of neighbours folds, repeating a block grows,
+and neither loses a member.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _VERSION = 1
 _HEADER = struct.Struct("<4sHHQ44sI")
 _CHECKED_HEADER_SIZE_BYTES = 60
 _PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 150, 60
-# An error of 0.2% in the count is one of 1% in the probability.
+# An error of 0.2% in the count causes an error of 1% in the probability.
 _SAMPLE_HASHES, _SAMPLE_LEAST = 1 << 18, 1 << 16
 
 
@@ -64,7 +64,7 @@ class SplitBlockFilter:
     __slots__ = ("hash", "words")
 
     def __init__(self, words: np.ndarray, hash: str):
-        """`words`: uint32 [blocks, 8], not copied. Call `build`, `from_bytes` or `from_parquet` to make a filter."""
+        """`words`: uint32 [blocks, 8], not copied. Call `build`, `from_bytes` or `from_parquet` to create a filter."""
         self.words = _checked_words(words)
         self.hash = checked_name(hash)
 
@@ -106,14 +106,14 @@ class SplitBlockFilter:
 
     @classmethod
     def build_from_hashes(cls, hashes: np.ndarray, blocks: int, hash: str) -> SplitBlockFilter:
-        """A filter of that many blocks of hashes, uint64 [n], of the given name. Nulls are left out by the caller."""
+        """Return a filter with that many blocks of hashes, uint64 [n], of the given name. Callers leave out nulls."""
         words = _empty_words(blocks)
         insert_hashes(words, checked_hashes(hashes))
         return cls(words, hash)
 
     @classmethod
     def from_parquet(cls, bitset: bytes, physical_type: str) -> SplitBlockFilter:
-        """The filter with the bitset (after its thrift header) of a Parquet file, of a column of that physical type.
+        """Return a filter with the bitset (after its thrift header) of a Parquet file's column of that physical type.
 
         Raises:
             InvalidArgumentError: a physical type that has no filter.
@@ -125,7 +125,7 @@ class SplitBlockFilter:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SplitBlockFilter:
-        """The filter that `to_bytes` wrote; its blocks are not copied.
+        """Return the filter that `to_bytes` wrote; its blocks are not copied.
 
         Raises:
             CorruptionError: bytes that fail a check.
@@ -151,7 +151,7 @@ class SplitBlockFilter:
             raise FormatVersionError(f"a filter that this release cannot probe: {error}") from error
 
     def to_bytes(self) -> bytes:
-        """The filter as bytes, in the layout at the head of this module."""
+        """Return the filter as bytes, in the layout at the head of this module."""
         name = self.hash.encode("ascii")
         head = _HEADER.pack(_MAGIC, _VERSION, len(name), self.blocks, name, 0)[:_CHECKED_HEADER_SIZE_BYTES]
         bits = self.words.tobytes()
@@ -169,12 +169,12 @@ class SplitBlockFilter:
 
     @property
     def fpp(self) -> float:
-        """The false-positive probability of the bits as they are: of each block the product of its words' shares of
-        set bits, averaged. Exact for hashes that are uniform."""
+        """The false-positive probability of the current bits: per block the product of its words' shares of set bits,
+        averaged over the blocks. It is exact for hashes that are uniform."""
         return measured_fpp(self.words)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
-        """For each value: True if the filter may contain it, False if it does not, null if the value is null.
+        """Return, per value, True if the filter may contain it, False if it does not, null if the value is null.
 
         The values must be of the kind in the filter; see `probes.probes_for` for decimals and Parquet's floats.
 
@@ -192,7 +192,7 @@ class SplitBlockFilter:
         return from_numpy(probes.fill_known(hits), probes.valid)
 
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
-        """bool [n]: as `contains`, for hashes, uint64 [n], of this filter's name."""
+        """Return bool [n]: as `contains`, for hashes, uint64 [n], of this filter's name."""
         hashes = checked_hashes(hashes)
         kernels = kernels_for("bloom.kernels", _PLAIN_PROBE_NS * len(hashes))
         if kernels is None:
@@ -200,8 +200,8 @@ class SplitBlockFilter:
         return kernels.probe(read_only(self.words.reshape(-1)), read_only(hashes))
 
     def fold(self, bucket_count: int) -> SplitBlockFilter:
-        """The same values in fewer blocks, `bucket_count`, as if built with this size: more false positives, no false
-        negatives.
+        """Return the same values in fewer blocks, `bucket_count`, as if built with this size: more false positives, no
+        false negatives.
 
         Raises:
             InvalidArgumentError: a size that does not divide this one.
@@ -209,15 +209,15 @@ class SplitBlockFilter:
         return SplitBlockFilter(fold_words(self.words, checked_blocks(bucket_count)), self.hash)
 
     def replicate(self, blocks: int) -> SplitBlockFilter:
-        """The same values in more blocks, with the same answers. InvalidArgumentError if this size does not divide the
-        new one."""
+        """Return the same values in more blocks, with the same answers. Raise InvalidArgumentError if this size does
+        not divide the new one."""
         return SplitBlockFilter(replicate_words(self.words, checked_blocks(blocks)), self.hash)
 
     def union(self, other: SplitBlockFilter) -> SplitBlockFilter:
-        """A filter of both sets of values, of the larger size. Unions fill up: size the first for the whole.
+        """Return a filter of both sets of values, of the larger size. Unions fill up: size the first for all values.
 
         Raises:
-            InvalidArgumentError: filters of unlike hashes, or sizes of which neither divides the other.
+            InvalidArgumentError: filters of different hashes, or sizes of which neither divides the other.
         """
         if not isinstance(other, SplitBlockFilter):
             raise InvalidArgumentError(f"a filter is joined with a filter, not {other!r}")
@@ -237,13 +237,13 @@ class SplitBlockFilter:
 
 
 def hash_for_build(values: pa.Array | pa.ChunkedArray, hash: str) -> HashedValues:
-    """The hashes of values under "canonical" or a Parquet form."""
+    """Return the hashes of values under "canonical" or a Parquet form."""
     return hash_array(values) if hash == "canonical" else hash_raw(values, hash)
 
 
 def estimated_distinct(parts: Sequence[np.ndarray]) -> int:
-    """How many distinct hashes some arrays of uint64 contain: exactly if they are few, else to within about 1%. Hashes
-    are uniform, so those below a threshold are a sample of the distinct ones, however often each occurs."""
+    """Return how many distinct hashes some arrays of uint64 contain: exactly if they are few, otherwise to within about
+    1%. Hashes are uniform, so those below a threshold are a sample of the distinct ones, however often each occurs."""
     total = sum(map(len, parts))
     if total > _SAMPLE_HASHES:
         threshold = np.uint64((1 << 64) // total * _SAMPLE_HASHES)
@@ -258,7 +258,7 @@ def _empty_words(blocks: int) -> np.ndarray:
 
 
 def insert_hashes(words: np.ndarray, hashes: np.ndarray) -> None:
-    """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks, 8] and contiguous."""
+    """Set the bits of hashes, uint64 [n], in words, uint32 [blocks, 8] and contiguous."""
     kernels = kernels_for("bloom.kernels", _PLAIN_INSERT_NS * len(hashes))
     if kernels is None:
         numpy_filter.insert(words, hashes)
@@ -267,7 +267,7 @@ def insert_hashes(words: np.ndarray, hashes: np.ndarray) -> None:
 
 
 def fold_words(words: np.ndarray, blocks: int) -> np.ndarray:
-    """OR of neighbours: uint32 [n, 8] to [blocks, 8]."""
+    """Return the OR of neighbours: uint32 [n, 8] to [blocks, 8]."""
     if len(words) % blocks:
         raise InvalidArgumentError(f"{len(words):,} blocks do not fold into {blocks:,}: the size must divide")
     if len(words) == blocks:
@@ -276,14 +276,14 @@ def fold_words(words: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def replicate_words(words: np.ndarray, blocks: int) -> np.ndarray:
-    """Each block repeated: uint32 [n, 8] to [blocks, 8]."""
+    """Return each block repeated: uint32 [n, 8] to [blocks, 8]."""
     if blocks % len(words):
         raise InvalidArgumentError(f"{len(words):,} blocks do not grow into {blocks:,}: the size must divide")
     return words if len(words) == blocks else np.repeat(words, blocks // len(words), axis=0)
 
 
 def measured_fpp(words: np.ndarray) -> float:
-    """The mean over blocks, of uint32 [blocks, 8], of the product over words of the share of bits that are set."""
+    """Return the mean over blocks, uint32 [blocks, 8], of the product over words of the share of set bits."""
     return float((bit_counts(words) / 32.0).prod(axis=1).mean())
 
 

@@ -1,8 +1,8 @@
-"""Many filters side by side, stored across: `[bucket][member][32 bytes]`.
+"""Many filters side by side, stored transposed: `[bucket][member][32 bytes]`.
 
-A value touches one bucket of a filter, so of a transposed group it touches one row of 32 bytes times the members: one
-range read answers for every member, with nothing resident. All members of such a matrix have one size. Members of very
-unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_sizes`).
+A value touches one bucket of a filter, so in a transposed group it touches one row of 32 bytes times the members: one
+range read serves every member, with nothing in memory. All members of such a matrix have one size. Members of very
+different sizes would waste space, so a group is one or more *parts*, each a separate matrix (`sizing.plan_sizes`).
 
 Probe a group in memory with `FilterGroup.contains`. If only the rows of a few buckets were read, use `bucket_of` and
 `probe_rows`.
@@ -36,7 +36,7 @@ _GATHERED_BYTES_MAX = 4 << 20
 class GroupPart:
     """One transposed matrix.
 
-    members  the members' places in the whole group, ascending
+    members  the members' positions in the whole group, ascending
     words    uint32 [blocks, members, 8], contiguous and read-only
     """
 
@@ -45,16 +45,16 @@ class GroupPart:
 
     @property
     def blocks(self) -> int:
-        """How many buckets, each a row of 32 bytes times the members."""
+        """The number of buckets, each a row of 32 bytes times the members."""
         return self.words.shape[0]
 
     @property
     def rows(self) -> np.ndarray:
-        """uint8 [blocks, members * 32]: row b is what is stored of bucket b. A view, read-only."""
+        """uint8 [blocks, members * 32]: row b is the stored row of bucket b. A read-only view."""
         return self.words.reshape(self.blocks, -1).view(np.uint8)
 
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
-        """bool [n, members of this part] for hashes, uint64 [n]."""
+        """Return bool [n, members of this part] for hashes, uint64 [n]."""
         hashes = checked_hashes(hashes)
         out = np.empty((len(hashes), len(self.members)), dtype=bool)
         step = max(1, _GATHERED_BYTES_MAX // (numpy_filter.BLOCK_SIZE_BYTES * len(self.members)))
@@ -71,7 +71,7 @@ class FilterGroup:
 
     Attributes:
         hash: what was hashed, as in `SplitBlockFilter`.
-        parts: one `GroupPart` for each size.
+        parts: one `GroupPart` per size.
     """
 
     __slots__ = ("hash", "parts")
@@ -133,7 +133,7 @@ class FilterGroup:
 
     @property
     def members(self) -> int:
-        """How many filters."""
+        """The number of filters."""
         return sum(len(part.members) for part in self.parts)
 
     @property
@@ -142,8 +142,8 @@ class FilterGroup:
         return sum(part.words.nbytes for part in self.parts)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
-        """bool [value, member]: True if the member may contain the value, False if it does not. The row of a null is
-        all True.
+        """Return bool [value, member]: True if the member may contain the value, False if it does not. The row of a
+        null is all True.
 
         Raises:
             InvalidArgumentError: values of a kind that the members do not contain.
@@ -158,7 +158,7 @@ class FilterGroup:
         return hits
 
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
-        """bool [n, members]: as `contains`, for hashes, uint64 [n], of this group's name."""
+        """Return bool [n, members]: as `contains`, for hashes, uint64 [n], of this group's name."""
         if len(self.parts) == 1:
             return self.parts[0].contains_hashes(hashes)
         hits = np.empty((len(checked_hashes(hashes)), self.members), dtype=bool)

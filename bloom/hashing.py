@@ -1,10 +1,10 @@
-"""From Arrow values to 64-bit hashes: XXH64, seed 0, of each value's canonical form or of its Parquet encoding.
+"""Hash Arrow values to 64 bits: XXH64, seed 0, of each value's canonical form or of its Parquet encoding.
 
-**Canonical** (`hash_array`): equal values have equal hashes whatever their width or unit (see `canon.py`). So
-a filter outlives a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
-Parquet files have them: there int32 5 and int64 5 hash unlike.
+**Canonical** (`hash_array`): equal values have equal hashes in any width or unit (see `canon.py`). So a filter remains
+valid after a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside Parquet
+files contain them: there int32 5 and int64 5 hash differently.
 
-Numbers of 8 bytes are hashed by numpy in closed form, other values by xxhash, and both by compiled code if they are
+Numbers of 8 bytes are hashed by numpy in closed form, other values by xxhash, and both by compiled code if there are
 many: see `skipstone.base.lazy`.
 """
 
@@ -36,7 +36,7 @@ _DECIMAL_NAME = re.compile(r"decimal:-?[0-9]{1,3}")
 class HashedValues(NamedTuple):
     """Hashes, value by value.
 
-    name    what was hashed: a name of `canon.hash_name`, or "parquet:" and a physical type; only like names meet
+    name    what was hashed: a name of `canon.hash_name`, or "parquet:" and a physical type; only equal names compare
     hashes  uint64 [n]; any number if the value is null
     valid   bool [n], False if null; None if nothing is null
     """
@@ -46,12 +46,12 @@ class HashedValues(NamedTuple):
     valid: np.ndarray | None
 
     def present(self) -> np.ndarray:
-        """uint64: the hashes of the values that are not null, in order."""
+        """Return uint64: the hashes of the values that are not null, in order."""
         return self.hashes if self.valid is None else self.hashes[self.valid]
 
 
 def hash_array(array: pa.Array | pa.ChunkedArray) -> HashedValues:
-    """The canonical hash of each value of any array that `canon.hash_name` has a name for.
+    """Return the canonical hash of each value of any array for whose type `canon.hash_name` has a name.
 
     Raises:
         InvalidArgumentError: not an Arrow array, or of a type that cannot be hashed (lists, maps, structs, ...).
@@ -64,12 +64,12 @@ def hash_array(array: pa.Array | pa.ChunkedArray) -> HashedValues:
 
 
 def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
-    """The hash of each value's plain encoding in a Parquet file, which is what Parquet's own filters hold.
+    """Return the hash of each value's plain encoding in a Parquet file, as Parquet's own filters contain it.
 
     Args:
-        array: what the column stores. Integers for INT32 and INT64 (their low 32 or 64 bits are taken; date32 counts
-            as INT32); floats for FLOAT and DOUBLE; strings or binary for BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. Of
-            timestamps, times and decimals only the stored integers are taken: their unit or scale is the column's.
+        array: the values as stored. Integers for INT32 and INT64 (their low 32 or 64 bits are used; date32 counts as
+            INT32); floats for FLOAT and DOUBLE; strings or binary for BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. For
+            timestamps, times and decimals, only the stored integers are used: their unit or scale is the column's.
         form: "parquet:INT32" and so on, one of `PARQUET_FORMS`.
 
     Raises:
@@ -104,14 +104,14 @@ def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
 
 
 def _words_of(integers: pa.Array) -> np.ndarray:
-    """uint64 [n]: two's complement, whatever the width; 0 if null."""
+    """Return uint64 [n]: two's complement of any width; 0 if null."""
     words = canon.hash_form(integers).fixed
     assert words is not None
     return words
 
 
 def raw_floats(array: pa.Array, physical: str) -> tuple[np.ndarray, np.ndarray]:
-    """The floats as that physical type stores them, and bool [n]: False where none equals the value (NaN fits both)."""
+    """Return the floats as that physical type stores them, and bool [n]: False if none equals the value (NaN fits)."""
     wide = to_numpy(array.cast(pa.float64()).fill_null(0.0))
     if physical == "DOUBLE":
         return wide, np.ones(len(wide), dtype=bool)
@@ -121,7 +121,7 @@ def raw_floats(array: pa.Array, physical: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def checked_form(form: str) -> str:
-    """The physical type in "parquet:TYPE", or InvalidArgumentError."""
+    """Return the physical type in "parquet:TYPE". Raise InvalidArgumentError for any other text."""
     physical = form.removeprefix(PARQUET_PREFIX) if isinstance(form, str) else ""
     if physical not in PARQUET_FORMS or not form.startswith(PARQUET_PREFIX):
         names = ", ".join(PARQUET_PREFIX + each for each in PARQUET_FORMS)
@@ -130,7 +130,7 @@ def checked_form(form: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name of a hash, or InvalidArgumentError if nothing here makes hashes of that name."""
+    """Return the name of a hash. Raise InvalidArgumentError if no function here creates hashes of that name."""
     is_valid = isinstance(name, str) and (
         name in _CANONICAL_NAMES
         or _DECIMAL_NAME.fullmatch(name) is not None
@@ -142,12 +142,12 @@ def checked_name(name: str) -> str:
 
 
 def pieces(values: pa.Array | pa.ChunkedArray, plain_ns: int) -> list[pa.Array]:
-    """The values in order, in parts so short that the hashes of one stay in the cache until they are used.
+    """Return the values in order, in parts so short that the hashes of one stay in the cache until they are used.
 
     Args:
         values: of any type.
-        plain_ns: what the plain twin takes for one value once it is hashed, in nanoseconds. Kernels that pay for all
-            values are loaded here: they would for no part on its own.
+        plain_ns: the nanoseconds that the plain twin needs for one hashed value. Kernels are loaded here if all values
+            together justify it: a single part would not.
     """
     hash_ns = _PLAIN_TEXT_NS if canon.is_bytes_like(plain_type(values)) else _PLAIN_WORD_NS
     load_for("bloom.kernels", (hash_ns + plain_ns) * len(values))
@@ -158,14 +158,14 @@ def pieces(values: pa.Array | pa.ChunkedArray, plain_ns: int) -> list[pa.Array]:
 
 
 def checked_hashes(hashes: np.ndarray) -> np.ndarray:
-    """Hashes as contiguous uint64 [n], or InvalidArgumentError."""
+    """Return hashes as contiguous uint64 [n]. Raise InvalidArgumentError for anything else."""
     if not isinstance(hashes, np.ndarray) or hashes.dtype != np.uint64 or hashes.ndim != 1:
         raise InvalidArgumentError("hashes must be a one-dimensional numpy array of uint64, as hash_array gives")
     return np.ascontiguousarray(hashes)
 
 
 def distinct(hashes: np.ndarray) -> np.ndarray:
-    """uint64: each hash once, ascending. Their number is the number of distinct values, collisions of 64 bits aside."""
+    """Return uint64: each hash once, ascending. Apart from collisions, their number is that of the distinct values."""
     ordered = np.sort(hashes)
     is_first = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
@@ -176,7 +176,7 @@ def distinct(hashes: np.ndarray) -> np.ndarray:
 
 
 def plain_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """The type of the values: of an extension its storage, of a dictionary its values."""
+    """Return the type of the values: of an extension its storage, of a dictionary its values."""
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
         raise InvalidArgumentError(
             f"expected a pyarrow array, got {type(array).__name__}: wrap it in pyarrow.array(...)"
@@ -188,7 +188,7 @@ def plain_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
 
 
 def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    """Chunk by chunk: joining strings of more than 2 GiB is an error in Arrow."""
+    """Return the chunks one by one, because Arrow cannot join strings of more than 2 GiB."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     return [chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk for chunk in chunks]
 
@@ -207,7 +207,7 @@ def _hash_chunk(array: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
     if pa.types.is_dictionary(array.type):
         if 0 < len(array.dictionary) <= len(array):
             return _hash_dictionary(array)
-        # Once to decode, once for the storage of an extension that was under the dictionary.
+        # Once to decode, once for the storage of an extension that was below the dictionary.
         array = canon.flatten(canon.flatten(array))
     form = canon.hash_form(array)
     if form.fixed is not None:
@@ -219,7 +219,7 @@ def _hash_chunk(array: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _hash_dictionary(array: pa.DictionaryArray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Each dictionary value is hashed once; a value is null where its index is or where what it points at is."""
+    """Hash each dictionary value once. A value is null if its index is null, or the value to which it points."""
     hashes, value_valid = _hash_chunk(canon.flatten(array.dictionary))
     valid = valid_mask(array.indices)
     indices = _words_of(array.indices).view(np.int64)
@@ -232,7 +232,7 @@ def _hash_dictionary(array: pa.DictionaryArray) -> tuple[np.ndarray, np.ndarray 
 
 
 def hash_fixed(values: np.ndarray) -> np.ndarray:
-    """uint64 [n]: the hash of each number's little-endian bytes."""
+    """Return uint64 [n]: the hash of each number's little-endian bytes."""
     values = np.ascontiguousarray(values)
     if values.itemsize != 8:
         return _hash_rows(values.view(np.uint8).reshape(len(values), values.itemsize))
@@ -248,7 +248,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 
 
 def _hash_words(words: np.ndarray) -> np.ndarray:
-    """XXH64 of the eight bytes of each number, by the xxHash specification (Y. Collet, version 0.1.1)."""
+    """Return XXH64 of the eight bytes of each number, by the xxHash specification (Y. Collet, version 0.1.1)."""
     value = (_P5 + np.uint64(8)) ^ (_rotate(words * _P2, 31) * _P1)
     value = _rotate(value, 27) * _P1 + _P4
     value = (value ^ (value >> np.uint64(33))) * _P2
@@ -261,14 +261,14 @@ def _rotate(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _hash_rows(rows: np.ndarray) -> np.ndarray:
-    """XXH64 of each row of uint8 [n, width]."""
+    """Return XXH64 of each row of uint8 [n, width]."""
     return np.fromiter(map(xxh64_intdigest, np.ascontiguousarray(rows)), dtype=np.uint64, count=len(rows))
 
 
 def hash_wide(rows: np.ndarray) -> np.ndarray:
-    """uint64 [n]: the hash of each little-endian two's complement number, uint8 [n, 16 or 32].
+    """Return uint64 [n]: the hash of each little-endian two's complement number, uint8 [n, 16 or 32].
 
-    A 32-byte number that 16 bytes can hold is hashed as those: so the hash is the same in decimal128 and decimal256.
+    A 32-byte number that fits 16 bytes is hashed as 16 bytes, so the hash is the same in decimal128 and decimal256.
     """
     if rows.shape[1] == 16:
         return _hash_rows(rows)
@@ -279,7 +279,7 @@ def hash_wide(rows: np.ndarray) -> np.ndarray:
 
 
 def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """uint64 [n]: the hash of data[offsets[i]:offsets[i + 1]] for int64 [n + 1] offsets into uint8 data."""
+    """Return uint64 [n]: the hash of data[offsets[i]:offsets[i + 1]] for int64 [n + 1] offsets into uint8 data."""
     kernels = kernels_for("bloom.kernels", _PLAIN_TEXT_NS * (len(offsets) - 1))
     if kernels is not None:
         return kernels.xxh64_var(read_only(offsets), read_only(data))
@@ -289,7 +289,7 @@ def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
 
 
 def checked_blocks(blocks: int) -> int:
-    """A size in blocks, or InvalidArgumentError if it is not a whole number from 1 to `BLOCKS_MAX`."""
+    """Return a size in blocks. Raise InvalidArgumentError if it is not a whole number from 1 to `BLOCKS_MAX`."""
     blocks = checked_count("blocks", blocks)
     if not 1 <= blocks <= BLOCKS_MAX:
         raise InvalidArgumentError(f"a filter has from 1 to {BLOCKS_MAX:,} blocks of 32 bytes: got {blocks:,}")
@@ -297,7 +297,7 @@ def checked_blocks(blocks: int) -> int:
 
 
 def checked_count(name: str, count: int) -> int:
-    """A whole number from 0 on as an int, or InvalidArgumentError."""
+    """Return a whole number from 0 on as an int. Raise InvalidArgumentError for anything else."""
     try:
         number = -1 if isinstance(count, bool) else operator.index(count)
     except TypeError:

@@ -1,12 +1,12 @@
-"""Compiled code of `numpy_filter` and `hashing`: arrays and numbers in, arrays out, nothing checked. `base.lazy`
-alone imports it.
+"""Compiled code of `numpy_filter` and `hashing`: it accepts and returns arrays and numbers, and checks nothing. Only
+`base.lazy` imports it.
 
-Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
-which loses bits silently: such a filter still finds all its members, and only its false positives show it. Callers pass
-read-only arrays for what is read, because a kernel is compiled once for each kind.
+Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 in numba, and uint64 with int64 is a *float64*,
+which silently loses bits: such a filter still finds all its members, and only its false positives show it. Callers pass
+read-only arrays as inputs, because a kernel is compiled once per kind of array.
 
-With NUMBA_DISABLE_JIT=1 the kernels run as Python, for a debugger and for `make test-all`: numpy then warns where
-numbers wrap as they should, and intrinsics, which exist in compiled code alone, have stand-ins.
+With NUMBA_DISABLE_JIT=1 the kernels run as Python, for a debugger and for `make test-all`: numpy then warns if numbers
+wrap as intended, and intrinsics, which exist only in compiled code, have substitutes.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _BLOCK = ir.VectorType(ir.IntType(32), len(_SALTS))
-# How many keys ahead a block is requested. Fewer keep too few requests under way: at 16 a probe out of cache is a third
-# as fast. More would begin to push each other out of the first cache.
+# How many keys ahead a block is requested. With fewer, too few requests run at a time: at 16, a probe out of the cache
+# has a third of the speed. With more, requests would begin to evict each other from the first cache.
 _PREFETCH = 128
 
 
 def _intrinsic_or(stand_in):
-    """An intrinsic, or its stand-in where kernels run as Python."""
+    """Return an intrinsic, or its substitute if kernels run as Python."""
     return lambda typed: stand_in if config.DISABLE_JIT else intrinsic(typed)
 
 
 @_intrinsic_or(lambda array, index: None)
 def _prefetch(typing_context, array, index):
-    """Requests the cache line of array[index], of a one-dimensional array, without waiting for it."""
+    """Request the cache line of array[index], of a one-dimensional array, without waiting for it."""
 
     def generate(context, builder, signature, arguments):
         pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], 8)
@@ -106,7 +106,7 @@ def _xxh64(data, start, stop):
 
 @jit_cached
 def xxh64_var(offsets, data):
-    """XXH64 of data[offsets[i]:offsets[i + 1]]: int64 [n + 1], uint8 [bytes] -> uint64 [n]."""
+    """Return uint64 [n]: XXH64 of data[offsets[i]:offsets[i + 1]], with int64 [n + 1] offsets into uint8 data."""
     count = len(offsets) - 1
     out = np.empty(count, dtype=np.uint64)
     for i in range(count):
@@ -116,7 +116,7 @@ def xxh64_var(offsets, data):
 
 @jit_cached
 def xxh64_words(values):
-    """XXH64 of the eight bytes of each number: uint64 [n] -> uint64 [n]."""
+    """Return uint64 [n]: XXH64 of the eight bytes of each number of uint64 [n]."""
     out = np.empty(len(values), dtype=np.uint64)
     for i in range(len(values)):
         value = np.uint64(np.uint64(_P5 + np.uint64(8)) ^ _round(np.uint64(0), values[i]))
@@ -135,8 +135,8 @@ def _block_pointer(context, builder, array_type, array, index):
 
 
 def _block_mask(builder, low):
-    """The bit of each word of a block that the low half of a hash sets, as one vector. The compiler leaves a loop over
-    the words a loop, five times slower."""
+    """Return the bit of each word of a block that the low half of a hash sets, as one vector. The compiler does not
+    vectorize a loop over the words, which is five times slower."""
     lanes = builder.insert_element(ir.Constant(_BLOCK, ir.Undefined), low, ir.IntType(32)(0))
     lanes = builder.shuffle_vector(lanes, ir.Constant(_BLOCK, ir.Undefined), ir.Constant(_BLOCK, [0] * 8))
     bits = builder.lshr(builder.mul(lanes, ir.Constant(_BLOCK, _SALTS)), ir.Constant(_BLOCK, [27] * 8))
@@ -157,7 +157,7 @@ def _python_fill_block(words, offset, low):
 
 @_intrinsic_or(_python_block_holds)
 def _block_holds(typing_context, words, offset, low):
-    """Whether the block at words[at], of uint32, has all bits of the low half of a hash, a uint32."""
+    """Return whether the block at words[at], of uint32, has all bits of the low half of a hash, a uint32."""
 
     def generate(context, builder, signature, arguments):
         pointer = _block_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
@@ -170,7 +170,7 @@ def _block_holds(typing_context, words, offset, low):
 
 @_intrinsic_or(_python_fill_block)
 def _fill_block(typing_context, words, offset, low):
-    """Sets the bits of the low half of a hash, a uint32, in the block at words[at], of uint32."""
+    """Set the bits of the low half of a hash, a uint32, in the block at words[at], of uint32."""
 
     def generate(context, builder, signature, arguments):
         pointer = _block_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
@@ -188,8 +188,8 @@ def _low(value):
 
 @jit_cached
 def _prefetch_block(words, value, blocks):
-    """Requests a hash's block. Both ends of it: where an array begins decides whether a block is in one cache line or
-    in two, and a second request for the same line costs nothing."""
+    """Request both ends of a hash's block. The start of an array decides whether a block is in one cache line or
+    two, and a second request for the same line costs nothing."""
     offset = _block_of(value, blocks) * 8
     _prefetch(words, offset)
     _prefetch(words, offset + 7)
@@ -197,7 +197,7 @@ def _prefetch_block(words, value, blocks):
 
 @jit_cached
 def insert(words, hashes):
-    """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks * 8]."""
+    """Set the bits of hashes, uint64 [n], in words, uint32 [blocks * 8]."""
     blocks = np.uint64(len(words) // 8)
     count = len(hashes)
     for i in range(min(_PREFETCH, count)):
@@ -210,7 +210,7 @@ def insert(words, hashes):
 
 @jit_cached
 def probe(words, hashes):
-    """bool [n]: True if words, uint32 [blocks * 8], may contain the hash, uint64 [n]."""
+    """Return bool [n]: True if words, uint32 [blocks * 8], may contain the hash, uint64 [n]."""
     blocks = np.uint64(len(words) // 8)
     count = len(hashes)
     out = np.empty(count, dtype=np.bool_)

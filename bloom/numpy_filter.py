@@ -1,8 +1,8 @@
 """The split-block filter in numpy: for small inputs, and the same results as `kernels`.
 
-The filter is the one of Parquet (parquet-format, BloomFilter.md): blocks of eight 32-bit words; the high half of a
-hash chooses the block by a multiplication, the low half sets one bit in each word, chosen by a salt. Filters are little
-endian, and so are the machines that this runs on.
+The filter is Parquet's (parquet-format, BloomFilter.md): blocks of eight 32-bit words. The high half of a hash chooses
+the block by a multiplication; the low half sets one bit in each word, chosen by a salt. Filters are little-endian, as
+are the machines that this runs on.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ SALTS = np.array(
 _SHIFT27, _SHIFT32 = np.uint32(27), np.uint64(32)
 _ONE = np.uint32(1)
 _ALL_FOUR_TRUE = np.uint32(0x01010101)
-_HASHES_AT_ONCE = 1 << 15  # they stay in the processor's cache, and bound the memory that the steps take
+_HASHES_AT_ONCE = 1 << 15  # so many fit the processor's cache, and limit the memory of the steps
 
 
 def bucket_of(hashes: np.ndarray, blocks: int) -> np.ndarray:
-    """int64 [n]: the block of each hash in a filter of that many blocks (at most 2**32)."""
+    """Return int64 [n]: the block of each hash in a filter of that many blocks (at most 2**32)."""
     return (((hashes >> _SHIFT32) * np.uint64(blocks)) >> _SHIFT32).astype(np.int64)
 
 
 def masks_of(hashes: np.ndarray) -> np.ndarray:
-    """uint32 [n, 8]: the bit that each hash sets in each word of its block."""
+    """Return uint32 [n, 8]: the bit that each hash sets in each word of its block."""
     low = hashes.astype(np.uint32)
     return _ONE << ((low[:, None] * SALTS) >> _SHIFT27)
 
 
 def insert(words: np.ndarray, hashes: np.ndarray) -> None:
-    """Sets the bits of the hashes in words, uint32 [blocks, 8]. The kernel of that name does the same."""
+    """Set the bits of the hashes in words, uint32 [blocks, 8]. The kernel of that name does the same."""
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
         piece = hashes[start : start + _HASHES_AT_ONCE]
         bucket = bucket_of(piece, len(words))
@@ -44,7 +44,7 @@ def insert(words: np.ndarray, hashes: np.ndarray) -> None:
 
 
 def probe(words: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """bool [n]: True if words, uint32 [blocks, 8], may contain the hash. The kernel of that name does the same."""
+    """Return bool [n]: True if words, uint32 [blocks, 8], may contain the hash. The kernel of that name does this."""
     out = np.empty(len(hashes), dtype=bool)
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
         piece = hashes[start : start + _HASHES_AT_ONCE]
@@ -53,7 +53,7 @@ def probe(words: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def may_contain(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """bool [n, members]: whether the blocks rows[i], uint32 [n, members, 8] and C-contiguous, may contain hash i."""
+    """Return bool [n, members]: whether blocks rows[i], uint32 [n, members, 8] and C-contiguous, may contain hash i."""
     masks = masks_of(hashes).view(np.uint64)[:, None]
     equal = (rows.view(np.uint64) & masks) == masks
     # Four booleans are one 32-bit word: comparing words is many times faster than numpy's `all` over a short axis.

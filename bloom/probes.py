@@ -2,7 +2,7 @@
 
 A filter records what it hashed, and is probed in that form or not at all. The canonical hash needs one probe per value.
 Under Parquet's, zero is probed with both signs, because -0.0 equals 0.0 and its bytes differ. NaN is not probed,
-because its bytes may be any of millions: it may be there.
+because its bytes may be any of millions: it counts as contained.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Probes:
 
     hashes      uint64 [n]
     other_hashes  uint64 [n], other hashes that the same values may have; None if there are none
-    valid       bool [n], False if null; None if nothing is null
+    absent      bool [n], True if no value of the filter's kind equals this one; None if there is none
     absent      bool [n], True if no value of the filter's kind equals this one; None if there is none
     unknown     bool [n], True if the filter cannot decide; None if there is none
     """
@@ -51,11 +51,11 @@ class Probes:
 
     @property
     def all_hashes(self) -> np.ndarray:
-        """uint64 [n] or [2n]: every hash to look up."""
+        """Return uint64 [n] or [2n]: every hash to look up."""
         return self.hashes if self.other_hashes is None else np.concatenate([self.hashes, self.other_hashes])
 
     def any_of(self) -> np.ndarray | None:
-        """uint64: what to look up where only one of the values need be there; None if the filter cannot decide."""
+        """Return uint64: the hashes to look up if one match suffices; None if the filter cannot decide."""
         if self.unknown is not None and self.unknown.any():
             return None
         if self.absent is None:
@@ -64,12 +64,12 @@ class Probes:
         return self.all_hashes[present if self.other_hashes is None else np.tile(present, 2)]
 
     def hits_of_values(self, hits: np.ndarray) -> np.ndarray:
-        """bool [n, members]: the hits of the values, from those of `all_hashes`."""
+        """Return bool [n, members]: the hits of the values, from those of `all_hashes`."""
         count = len(self.hashes)
         return self.fill_known(hits if self.other_hashes is None else hits[:count] | hits[count:])
 
     def fill_known(self, hits: np.ndarray) -> np.ndarray:
-        """The hits, bool [n] or [n, members], with those filled in that need no look-up. Nulls are unchanged."""
+        """Return the hits, bool [n] or [n, members], and fill in those that need no look-up. Nulls stay unchanged."""
         if self.absent is not None:
             hits[self.absent] = False
         if self.unknown is not None:
@@ -78,7 +78,7 @@ class Probes:
 
 
 def probe_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-    """The hits of each of several, by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
+    """Return the hits of each of several, by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
     hashes = [probes.all_hashes for probes in several]
     hits = hits_of(np.concatenate(hashes))
     ends = np.cumsum([len(part) for part in hashes])
@@ -86,13 +86,13 @@ def probe_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np
 
 
 def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
-    """The questions to put to a filter whose hash has that name.
+    """Return the look-ups for a filter whose hash has that name.
 
-    A decimal is rescaled exactly to the filter's scale; one that has no exact form there is absent. Nothing else is
-    converted between kinds: the caller casts, because only it knows what equality is meant.
+    A decimal is rescaled exactly to the filter's scale; one that has no exact form there is absent. No other value is
+    converted between kinds: the caller casts, because only the caller can decide which equality is meant.
 
     Raises:
-        InvalidArgumentError: values of a kind that this filter does not hold, or that cannot be hashed.
+        InvalidArgumentError: values of a kind that this filter does not contain, or that cannot be hashed.
     """
     arrow_type = plain_type(values)
     if pa.types.is_null(arrow_type):
@@ -130,7 +130,7 @@ def _float_probes(array: pa.Array, physical: str) -> Probes:
 
 
 def _decimal_probes(array: pa.Array, scale: int, filter_scale: int) -> Probes:
-    """Exact in Python's integers: Arrow's rescale refuses a whole array for the one value that does not fit."""
+    """Rescale exactly in Python's integers: Arrow's rescale refuses a whole array for one value that does not fit."""
     form = canon.hash_form(array)
     assert form.wide is not None
     absent = np.zeros(len(array), dtype=bool)
@@ -151,12 +151,12 @@ def _decimal_probes(array: pa.Array, scale: int, filter_scale: int) -> Probes:
 
 
 def bucket_of(hashes: np.ndarray, blocks: int) -> np.ndarray:
-    """int64 [n]: which row of a part of that many blocks each hash, uint64 [n], touches."""
+    """Return int64 [n]: the row of a part of that many blocks that each hash, uint64 [n], touches."""
     return numpy_filter.bucket_of(checked_hashes(hashes), checked_blocks(blocks))
 
 
 def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """Asks rows that were read on their own: the selective probe of drivers and executors.
+    """Probe rows that were read separately: the selective probe of drivers and executors.
 
     Args:
         rows: uint8 [k, members * 32]; row i is the row of `bucket_of(hashes, blocks)[i]`.
@@ -179,6 +179,6 @@ def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def as_words(rows: np.ndarray) -> np.ndarray:
-    """The rows of filters as words of 32 bits."""
+    """Return the rows of filters as words of 32 bits."""
     words = np.ascontiguousarray(rows).view("<u4")
     return words if words.flags.aligned else words.copy()

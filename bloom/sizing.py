@@ -1,12 +1,12 @@
 """How large a filter must be, and which filters may share a group.
 
-Parquet's own formula treats a split-block filter as if its keys were spread evenly, and misses its target: for 1%
-it gives 1.47%. Here the expected false-positive probability is summed over the load of a block, which is what decides
-it (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009, section 3): a block
-that received i of the n keys has each of its eight words' 32 bits still empty with (31/32)**i, and i is binomial.
+Parquet's own formula treats a split-block filter as if its keys were spread evenly, and misses its target: for 1% the
+result is 1.47%. Here the expected false-positive probability is summed over the load of a block, which determines it
+(F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009, section 3): in a block
+that received i of the n keys, each of the 32 bits of a word is still empty with (31/32)**i, and i is binomial.
 
 A filter that stays alone, or whose group is built from its values, has exactly the size that it needs. Filters that are
-put in groups later have one of a few sizes (`shared_blocks`).
+grouped later have one of a few sizes (`shared_blocks`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _STRETCHED_SHARE_MAX = 1 / 8
 
 
 def fpp_of(ndv: int, blocks: int) -> float:
-    """The expected false-positive probability of a split-block filter.
+    """Return the expected false-positive probability of a split-block filter.
 
     Args:
-        ndv: how many distinct values it holds.
+        ndv: the number of its distinct values.
         blocks: its size in blocks of 32 bytes.
 
     Raises:
@@ -48,7 +48,7 @@ def fpp_of(ndv: int, blocks: int) -> float:
     lowest = max(1, int(load - 12 * math.sqrt(load)))
     highest = min(ndv, int(load + 12 * math.sqrt(load)) + 60)
     keys = np.arange(lowest, highest + 1, dtype=np.float64)
-    # Each binomial weight from the one before; their logarithms, because the first may be far below the smallest float.
+    # Each binomial weight from the one before, as logarithms: the first may be far below the smallest float.
     ratios = (ndv - keys[1:] + 1) / (keys[1:] * (blocks - 1))
     log_weights = np.cumsum(np.log(ratios)) + _log_binomial(lowest, ndv, blocks)
     weights = np.exp(np.concatenate([[_log_binomial(lowest, ndv, blocks)], log_weights]))
@@ -56,14 +56,14 @@ def fpp_of(ndv: int, blocks: int) -> float:
 
 
 def _full_rate(keys: np.ndarray | np.float64) -> np.ndarray | np.float64:
-    """The probability that a block holding that many keys answers yes to another."""
+    """Return the probability that a block with that many keys reports another key as contained."""
     return (1.0 - _EMPTY_BIT_RATE**keys) ** WORDS_PER_BLOCK
 
 
 def _log_binomial(keys: int, ndv: int, blocks: int) -> float:
-    """The logarithm of the probability that one of the blocks received that many of the keys."""
+    """Return the logarithm of the probability that one of the blocks received that many of the keys."""
     if ndv > _POISSON_ABOVE_KEYS:
-        # Here differences of lgamma lose digits, and the Poisson limit is the closer.
+        # Here differences of lgamma lose digits, and the Poisson limit is closer.
         load = ndv / blocks
         return keys * math.log(load) - load - math.lgamma(keys + 1)
     ways = math.lgamma(ndv + 1) - math.lgamma(keys + 1) - math.lgamma(ndv - keys + 1)
@@ -71,18 +71,18 @@ def _log_binomial(keys: int, ndv: int, blocks: int) -> float:
 
 
 def solve_blocks(ndv: int, fpp: float) -> int:
-    """Return the smallest number of blocks whose expected false-positive probability is at most `fpp`, made a multiple
-    of a power of two (by at most 1/512) or even, so that a filter of that size can be folded in halves.
+    """Return the smallest number of blocks whose expected false-positive probability is at most `fpp`, rounded to a
+    multiple of a power of two (by at most 1/512) or to an even number, so that the filter can be folded in halves.
 
     Raises:
-        InvalidArgumentError: ndv below 0, fpp not between 0 and 1, or a filter that would pass 2 GiB.
+        InvalidArgumentError: ndv below 0, fpp not between 0 and 1, or a filter that would exceed 2 GiB.
     """
     return _solve_blocks(checked_count("ndv", ndv), checked_fpp(fpp))
 
 
 @lru_cache(maxsize=4096)
 def _solve_blocks(ndv: int, fpp: float) -> int:
-    # Parquet's formula is too low by at most a third; it is where the search begins.
+    # Parquet's formula is too low by at most a third; the search begins there.
     guess = -8 * ndv / math.log1p(-(fpp ** (1 / 8))) / 256
     enough = min(max(1, math.ceil(guess)), BLOCKS_MAX)
     too_few = 0
@@ -105,7 +105,7 @@ def _solve_blocks(ndv: int, fpp: float) -> int:
 
 def shared_blocks(blocks: int, *, at_most: bool = False) -> int:
     """Return the next number of blocks that is 8 to 15 times a power of two, at most 1/8 larger; with `at_most`, the
-    one before, if `blocks` is not one itself. Filters of so few sizes are often equally large, and then share a group
+    one before, unless `blocks` is one itself. With so few sizes, filters often have equal sizes, and then share a group
     (`plan_repeats`)."""
     step = 1 << max(0, blocks.bit_length() - 4)
     return blocks // step * step if at_most else -(-blocks // step) * step
@@ -135,8 +135,8 @@ def plan_sizes(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
 
 
 def plan_repeats(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """As `plan_sizes`, for filters that exist: each block of a smaller member is repeated, so members share a group
-    only if their sizes differ by powers of two."""
+    """Do the same as `plan_sizes` for filters that exist: each block of a smaller member is repeated, so members share
+    a group only if their sizes differ by powers of two."""
     by_odd_part: dict[int, list[int]] = {}
     for member, size in enumerate(sizes):
         by_odd_part.setdefault(size // (size & -size), []).append(member)
@@ -149,7 +149,7 @@ def plan_repeats(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
 
 
 def checked_fpp(fpp: float) -> float:
-    """The probability as a float, or InvalidArgumentError if it is not a number between 0 and 1, ends excluded."""
+    """Return the probability as a float. Raise InvalidArgumentError if it is not between 0 and 1, ends excluded."""
     if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
         raise InvalidArgumentError(f"fpp must be a number above 0 and below 1, as 0.01: got {fpp!r}")
     return float(fpp)

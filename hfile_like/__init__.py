@@ -21,7 +21,7 @@ Start with `reader` and `writer`, then `block`. Each module imports only from th
     writing      writer
     merging      key_sort, merge
 
-`kernels_lookup` and `kernels_template` are compiled code, which `base.lazy` alone imports. Modules that only writers
+`kernels_lookup` and `kernels_template` are compiled code, which only `base.lazy` imports. Modules that only writers
 need are loaded when they are first used.
 """
 

@@ -1,4 +1,4 @@
-"""A block: some entries, with their keys in one section and each value column in a section of its own.
+"""A block: some entries, with their keys in one section and each value column in its own section.
 
     0   u32  checksum      of the rest of head and directory, bound to the block's offset
     4   u32  length_bytes  of the whole block, a multiple of 8
@@ -9,9 +9,9 @@
             u8 codec · u8 encoding · u16 flags · u32 stored_bytes · u32 uncompressed_bytes · u32 checksum
     then, each padded to 8 bytes: tombstones (a bitmap; no bytes if nothing is deleted), keys, value columns
 
-Each section is compressed and checked by itself, so a reader of two columns decompresses two. A section's checksum is
-bound to the section's own offset and includes its padding. A block states its length, so neighbouring blocks are read
-from an offset and a length alone: executors get these, and open no footer.
+Each section is compressed and checked separately, so a reader of two columns decompresses two. A section's checksum is
+bound to the section's own offset and includes its padding. A block contains its length, so neighbouring blocks are read
+by an offset and a length alone: executors get these, and open no footer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .codec import Compressor, EncodedSection, Location
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
 
-# As stored; its sections together, decompressed; its keys and its columns together, decoded.
+# Stored bytes; its sections together, decompressed; its keys and its columns together, decoded.
 BLOCK_BYTES_MAX = VALUES_BYTES_MAX
 BLOCK_ENTRIES_MAX = 1 << 20
 
@@ -81,10 +81,10 @@ def _assembled(offset: int, count: int, sections: Sequence[StoredSection]) -> by
 class Block:
     """A block whose head is checked. Each section is checked and decoded when it is requested.
 
-    entries              how many
+    entries              the number of entries
     length_bytes         of the whole block
     uncompressed_bytes   of its sections
-    location, schema     as given
+    location, schema     the arguments
     """
 
     def __init__(self, view: memoryview, location: Location, schema: pa.Schema):
@@ -103,7 +103,7 @@ class Block:
             raise location.corruption("block checksum", "the checksum of a block does not match")
         if reserved:
             raise location.corruption("block head", f"the reserved bytes of a block's head are {reserved}, not 0")
-        # Every value of an entry is at least a byte of the size that a block may have.
+        # Every value of an entry counts as at least one byte of the size that a block may have.
         if not 1 <= self.entries <= BLOCK_ENTRIES_MAX or self.entries * sections > BLOCK_BYTES_MAX:
             raise location.corruption("block entries", f"a block claims {self.entries} entries")
         if sections != 2 + len(schema):
@@ -117,7 +117,7 @@ class Block:
         self._decoded_bytes = 0
 
     def _read_directory(self, end: int) -> tuple[int, ...]:
-        """The offset of each section in the block."""
+        """Return the offset of each section in the block."""
         offset, total, offsets = end, 0, []
         for _, _, _, stored, uncompressed, _ in SECTION.iter_unpack(self._view[HEAD.size : end]):
             offsets.append(offset)
@@ -137,7 +137,7 @@ class Block:
         return tuple(offsets)
 
     def _entry(self, section: int) -> tuple[int, int, int, int, int, int]:
-        """(codec, encoding, flags, stored bytes, uncompressed bytes, checksum) of a section."""
+        """Return (codec, encoding, flags, stored bytes, uncompressed bytes, checksum) of a section."""
         return SECTION.unpack_from(self._view, HEAD.size + SECTION.size * section)
 
     def _checked(self, section: int) -> memoryview:
@@ -150,7 +150,7 @@ class Block:
         return body[:stored]
 
     def check(self) -> None:
-        """Compare every section with its checksum, and decode none. Raises CorruptionError."""
+        """Compare every section with its checksum, without decoding any. Raises CorruptionError."""
         for section in range(len(self._offsets)):
             self._checked(section)
 
@@ -188,12 +188,12 @@ class Block:
         return _assembled(offset, self.entries, sections)
 
     def copied(self) -> Block:
-        """Return this block over its own memory, with nothing decoded: it does not need the bytes that were read."""
+        """Return this block in its own memory, with nothing decoded: it does not need the bytes that were read."""
         return Block(memoryview(bytes(self._view)), self.location, self.schema)
 
     @property
     def key_section(self) -> EncodedSection:
-        """The keys as they are encoded, checked."""
+        """The encoded keys, checked."""
         if self._key_section is None:
             self._key_section = self.section(1)
         return self._key_section
@@ -217,7 +217,7 @@ class Block:
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
     def column(self, position: int) -> ValueColumn:
-        """Return the value column at `position` in the schema, checked; its values are decoded when they are taken."""
+        """Return the value column at `position` in the schema, checked; its values are decoded when rows are taken."""
         column = self._columns.get(position)
         if column is None:
             arrow_type = self.schema.field(position).type

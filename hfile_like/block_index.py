@@ -58,7 +58,7 @@ class BlockBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class ZoneMap:
-    """One column of some blocks. If null_count == live, a block has no value, and its bounds mean nothing.
+    """One column of some blocks. If null_count == live, a block has no value, and its bounds have no meaning.
 
     lower, upper   int64 [blocks] (bools as 0 and 1, dates and times as their integers), or a binary array [blocks]
     null_count     uint32 [blocks], without tombstones
@@ -86,7 +86,7 @@ class ZoneMap:
 class BlockIndex:
     """The table of blocks, which are numbered from 0 in key order.
 
-    block_count                how many there are
+    block_count                the number of blocks
     offsets, lengths           uint64, uint32 [blocks], in bytes
     entries, deleted           uint32 [blocks]; entries include tombstones
     num_entries, num_deleted   of the file
@@ -197,7 +197,7 @@ class BlockIndex:
 
 
 def _read_zone_maps(data: memoryview, location: Location) -> dict[str, memoryview]:
-    """The bytes of each column's zone map."""
+    """Return the bytes of each column's zone map."""
     names, rest = codec.unpack_strings(data, location)
     if len(rest) < 8 * len(names):
         raise location.corruption("summaries", "the lengths of the zone maps are cut short")

@@ -32,7 +32,7 @@ ENCODING_NUMBERS = 3
 
 ID_BYTES = 8
 BUNDLE_KEYS = 16
-_COMPARED_BYTES = 128  # of two keys at once
+_COMPARED_BYTES = 128  # the bytes of two keys that one step compares
 KEY_BYTES_MAX = 1 << 20
 
 FIXED_HEAD = struct.Struct("<II")
@@ -53,7 +53,7 @@ def encode_keys(keys: pa.BinaryArray, compressor: Compressor | None) -> EncodedS
     numbers = encode_numbers(keys, width)
     if len(numbers) >= NUMBERS_HEAD.size + width - ID_BYTES + len(keys):  # there are residuals
         fixed = encode_fixed(keys)
-        # Numbers are read faster, so they may take half as much again.
+        # Numbers are read faster, so they may have up to one and a half times the bytes.
         if 2 * len(numbers) > 3 * len(codec.compress(fixed, compressor)[1]):
             return EncodedSection(ENCODING_FIXED, 0, fixed)
     return EncodedSection(ENCODING_NUMBERS, 0, numbers, GAIN_THIRD)
@@ -86,7 +86,7 @@ def encode_with_tails(keys: BlockKeys, tails: np.ndarray, compressor: Compressor
 
 
 def _shared_length(a: bytes, b: bytes) -> int:
-    """How many leading bytes two keys share."""
+    """Return how many leading bytes two keys share."""
     shorter = min(len(a), len(b))
     differing = int.from_bytes(a[:shorter], "big") ^ int.from_bytes(b[:shorter], "big")
     return shorter - (differing.bit_length() + 7) // 8
@@ -189,7 +189,7 @@ def encode_bundles(keys: pa.BinaryArray) -> bytes:
 def _shared_lengths(
     data: np.ndarray, starts: np.ndarray, lengths: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> np.ndarray:
-    """int64 [k]: how many leading bytes the keys at places `a` and `b` share."""
+    """Return int64 [k]: how many leading bytes the keys at places `a` and `b` share."""
     shorter = np.minimum(lengths[a], lengths[b])
     places = np.arange(min(int(shorter.max()), _COMPARED_BYTES))
     one, other = (data[np.minimum(starts[at, None] + places, len(data) - 1)] for at in (a, b))
@@ -202,7 +202,7 @@ def _shared_lengths(
 
 
 def _pack_lengths(lengths: np.ndarray) -> tuple[int, bytes]:
-    """The width of lengths, 1, 2 or 4 bytes, and their bytes."""
+    """Return the width of lengths, 1, 2 or 4 bytes, and their bytes."""
     largest = int(lengths.max())
     width = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
     return width, lengths.astype(_LENGTH_TYPES[width]).tobytes()
@@ -258,7 +258,7 @@ class BundledKeys:
         bundles = len(self._prefix_offsets) - 1
         prefixes = binary_array([self._bundle_prefix(b) for b in range(bundles)])
         which = np.repeat(np.arange(bundles, dtype=np.int32), BUNDLE_KEYS)[: self._count]
-        # Arrow's join copies piece by piece: a gather in numpy would pay for every byte.
+        # Arrow's join copies piece by piece: a gather in numpy would have a cost per byte.
         return pc.binary_join_element_wise(prefixes.take(from_numpy(which)), suffixes, empty_bytes())
 
 

@@ -1,6 +1,6 @@
 """An open file: its footer, its index, and its blocks when they are requested.
 
-The functions of `scan`, `id_scan`, `lookup` and `verify` take one. `SortedFileReader` adds the public methods.
+The functions of `scan`, `id_scan`, `lookup` and `verify` accept one. `SortedFileReader` adds the public methods.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BlockReader:
     footer, index             of the file
     num_entries, num_deleted  entries of the file, tombstones included; tombstones
     num_blocks, size_bytes    of the file
-    tail_bytes                bytes of the file's end that were read when it was opened, and are kept
+    tail_bytes                bytes of the file's end that were read when it was opened, and that stay in memory
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BlockReader:
         self.num_blocks, self.size_bytes, self.tail_bytes = self.index.block_count, self.source.size, len(self._tail)
 
     def reading_from(self, source: Source) -> Self:
-        """Return a reader of the same file through another source, which stays the caller's. The footer is shared."""
+        """Return a reader of the same file through another source, which the caller closes. The footer is shared."""
         other = copy.copy(self)
         other.source, other._is_owned = source, False
         return other
@@ -92,7 +92,7 @@ class BlockReader:
         return self.blocks_between(*key_range(prefix, start, stop))
 
     def read_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
-        """Yield blocks, checked; about `ahead_bytes` of them are read at once. `indices` ascend. Raises
+        """Yield blocks, checked; about `ahead_bytes` of them are read in one request. `indices` ascend. Raises
         InvalidArgumentError for a block that does not exist."""
         if len(indices) and not 0 <= indices[0] <= indices[-1] < self.num_blocks:
             raise InvalidArgumentError(f"there are blocks 0 to {self.num_blocks - 1}, not {indices[0]}..{indices[-1]}")
@@ -127,8 +127,8 @@ class BlockReader:
 
     def get(self, key: bytes) -> dict[str, object] | None:
         """Return the values of a key as Python objects, or None; they are decoded only if it is found. A value that
-        Python's own type cannot hold (a timestamp of the year 12,000, or of a time zone that Python does not have) is
-        a pyarrow Scalar."""
+        Python's own type cannot represent (a timestamp of the year 12,000, or of a time zone that Python does not have)
+        is a pyarrow Scalar."""
         self.check_open()
         if not isinstance(key, bytes):
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
@@ -169,7 +169,7 @@ class BlockReader:
         return range(first, max(first, end))
 
     def _read(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
-        """The bytes of ranges: those in the tail come from there."""
+        """Return the bytes of ranges; those in the tail are copied from it."""
         start = self._tail_offset
         read = iter(read_exact(self.source, [each for each in ranges if each[0] < start]))
         return [next(read) if offset < start else self._tail[offset - start :][:length] for offset, length in ranges]

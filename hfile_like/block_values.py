@@ -96,7 +96,7 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
 
 @cache
 def plain_encoding(arrow_type: pa.DataType) -> int | None:
-    """Return the encoding that takes any column of a type; None for a type that a file cannot contain."""
+    """Return the encoding that stores any column of a type; None for a type that a file cannot contain."""
     types = pa.types
     if types.is_boolean(arrow_type):
         return ENCODING_BITS
@@ -116,7 +116,7 @@ def plain_encoding(arrow_type: pa.DataType) -> int | None:
 
 @cache
 def integer_dtype(arrow_type: pa.DataType) -> np.dtype | None:
-    """Return how numpy has a type of integers, dates or times; None for other types."""
+    """Return numpy's type for a type of integers, dates or times; None for other types."""
     if pa.types.is_integer(arrow_type):
         return np.dtype(f"<{'i' if pa.types.is_signed_integer(arrow_type) else 'u'}{arrow_type.byte_width}")
     if pa.types.is_temporal(arrow_type) and not pa.types.is_interval(arrow_type):
@@ -198,7 +198,7 @@ def _encode_fixed(column: pa.Array, valid: np.ndarray | None) -> EncodedSection:
 
 
 def _encode_strings(column: pa.Array, valid: np.ndarray | None, templates: bool) -> EncodedSection:
-    """The encoding of the fewest bytes before compression."""
+    """Return the encoding with the fewest bytes before compression."""
     offsets, data = offsets_and_data(column)
     lengths = np.diff(offsets) if valid is None else np.diff(offsets) * valid
     count = len(lengths)
@@ -222,12 +222,12 @@ def _encode_strings(column: pa.Array, valid: np.ndarray | None, templates: bool)
 
 
 def _encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | None:
-    """Values and codes of a column; None if there are more than 256 values."""
+    """Return values and codes of a column; None if there are more than 256 values."""
     if len(column) > _SAMPLE_ROWS and len(column[:_SAMPLE_ROWS].drop_null().unique()) > _DICTIONARY_MAX:
         return None
     encoded = column.dictionary_encode()
     values = len(encoded.dictionary)
-    if values > _DICTIONARY_MAX or values == len(column) > 4:  # if none is there twice, the codes make it longer
+    if values > _DICTIONARY_MAX or values == len(column) > 4:  # if no value repeats, the codes make it longer
         return None
     offsets, data = offsets_and_data(encoded.dictionary)
     items = [bytes(data[low:high]) for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
@@ -300,11 +300,11 @@ class DictionaryStrings:
 class ValueColumn:
     """A value column of a block, checked against its bytes. Values are decoded when rows are taken.
 
-    decoded_bytes   the size of all values as an array, at least
+    decoded_bytes   a lower bound of the size of all values as an array
     valid     bool [count], False if null; None if nothing is null
     frame     the values of a column of integers, dates or times
     fixed     uint8 [count, width]: the plain values of a column of fixed width
-    bits      bool [count], or the one bool that all are
+    bits      bool [count], or one bool that is every value
     strings   the values of a column of strings or bytes
 
     All but one of the last four are None; all of them if every value is null.
@@ -404,7 +404,7 @@ class ValueColumn:
         return array_of(self.arrow_type, out, valid)
 
     def value(self, i: int) -> object:
-        """Return value i as a Python object, or as a pyarrow Scalar if Python's own type cannot hold it."""
+        """Return value i as a Python object, or as a pyarrow Scalar if Python's own type cannot represent it."""
         if self.valid is not None and not self.valid[i]:
             return None
         scalar = self.take(slice(i, i + 1))[0]
@@ -414,7 +414,7 @@ class ValueColumn:
             return scalar  # LookupError: a time zone that Python does not have
 
     def to_arrow(self) -> pa.Array:
-        """Return all values, over the memory of the section if it has them as Arrow does."""
+        """Return all values, over the memory of the section if it contains Arrow's layout."""
         if self.fixed is None:
             return self.take(slice(0, self.count))
         buffer = aligned(self._data)
@@ -424,7 +424,7 @@ class ValueColumn:
 
 
 def _fits(encoding: int, arrow_type: pa.DataType) -> bool:
-    """Whether columns of a type may have an encoding."""
+    """Return whether columns of a type may have an encoding."""
     plain = plain_encoding(arrow_type)
     if encoding == ENCODING_FRAME:
         return integer_dtype(arrow_type) is not None
@@ -446,7 +446,7 @@ def empty_values(arrow_type: pa.DataType, count: int) -> np.ndarray:
 
 
 def array_of(arrow_type: pa.DataType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
-    """Return what `decode_into` filled, as an array over the same memory. Bools are packed."""
+    """Return the memory that `decode_into` filled as an array, without a copy. Bools are packed."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     data = np.packbits(values, bitorder="little") if values.dtype == bool else values.reshape(-1)
     return pa.Array.from_buffers(arrow_type, len(values), [bits, pa.py_buffer(data)], 0 if bits is None else -1)

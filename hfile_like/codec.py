@@ -1,11 +1,11 @@
 """Checksums, compression and string tables, which every stored part of a sorted-block file uses.
 
 A checksum is bound to its place: `crc32(stored bytes) ^ crc32(offset as 8 little-endian bytes)`. So a reader detects
-bytes that are stored where others belong, and a writer that copies bytes to another offset corrects their checksum
-with two exclusive ors.
+bytes at a wrong offset, and a writer that copies bytes to another offset corrects their checksum with two exclusive
+ors.
 
-No length is trusted. The size that a compressed part claims is compared with a limit, with what zstandard can reach,
-and with the size in its frame, before memory is allocated.
+No length is trusted. The size that a compressed part declares is compared with a limit, with the most that zstandard
+can reach, and with the size in its frame, before memory is allocated.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ZSTD_LEVEL = 1
 
 # A zstandard block of 4 bytes decodes to at most 128 KiB.
 _ZSTD_RATIO_MAX = 32_768
-# The footer or a meta may decompress to twice its stored bytes plus this. A writer stores it raw if it would be more.
+# The footer or a meta may decompress to twice its stored bytes plus this. If it would be more, a writer stores it raw.
 _GROWTH_BYTES_MAX = 1 << 24
 _COMPRESS_MIN_BYTES = 48
-# A section is compressed if that saves at least a sixteenth. Sections that numpy reads in place have to save a third.
+# A section is compressed if that saves at least a sixteenth. Sections that numpy reads in place must save a third.
 GAIN_SIXTEENTH = 16
 GAIN_THIRD = 3
 
@@ -52,7 +52,7 @@ class Location(NamedTuple):
 
 
 class StoredBlob(NamedTuple):
-    """The place of some bytes that are stored by themselves: the footer or a meta. All sizes are in bytes."""
+    """The place of some bytes that are stored separately: the footer or a meta. All sizes are in bytes."""
 
     offset: int
     stored: int
@@ -95,7 +95,7 @@ def padding(length_bytes: int) -> bytes:
 
 
 def aligned(data: memoryview | bytes) -> pa.Buffer:
-    """Return the bytes at an address that is a multiple of 8, as Arrow wants them; a copy if they are not there yet."""
+    """Return the bytes at an address that is a multiple of 8, as Arrow requires; a copy if they are elsewhere."""
     buffer = pa.py_buffer(data)
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(data))
 
@@ -140,7 +140,7 @@ def decompress(stored: memoryview, codec: int, size: int, max_bytes: int, locati
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
-    """One per thread: creating one takes 8 µs, using one 0.2 µs, and threads may not share it."""
+    """Return the thread's decompressor. Creating one costs 8 µs, using one 0.2 µs, and threads may not share it."""
     decompressor = getattr(_local, "decompressor", None)
     if decompressor is None:
         decompressor = _local.decompressor = zstandard.ZstdDecompressor()

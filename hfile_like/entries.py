@@ -1,4 +1,4 @@
-"""Entries in memory: keys, value columns and tombstones of one length, checked from what a caller gives."""
+"""Entries in memory: keys, value columns and tombstones of one length, checked from a caller's arguments."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Entries:
 
     @classmethod
     def concat(cls, parts: Sequence[Entries]) -> Entries:
-        """Return the parts, one after the other."""
+        """Return the concatenated parts."""
         if len(parts) == 1:
             return parts[0]
         deleted = None

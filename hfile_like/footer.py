@@ -1,8 +1,8 @@
 """The footer and the trailer of a file, and its header.
 
-A reader reads the last 64 KiB. These contain the trailer, which has a fixed size and the place of the footer, and most
-often the footer too: one read opens a file. Tables that few readers need (groups, row tables, metas) are kept as
-bytes and parsed when they are requested.
+A reader reads the last 64 KiB. They contain the trailer, which has a fixed size and the place of the footer, and in
+most files also the footer: one read opens a file. Tables that few readers need (groups, row tables, metas) stay bytes
+until they are requested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .source import Source, name_of, read_exact
 FORMAT_VERSION = 1
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
-# Bits of the trailer: features without which a file cannot be read. There are none yet.
+# Bits of the trailer: features that a reader must support. There are none yet.
 FLAGS_MASK = 0
 
 # The place of the footer (a StoredBlob), the checksum of the trailer, flags, version, magic.
@@ -51,7 +51,7 @@ _BLOB_FIELDS = {"offset": "<u8", "stored": "<u8", "uncompressed": "<u8", "checks
 class GroupHandle:
     """A group: one range of whole blocks. Small and picklable: `read_block_range` takes its offset and length.
 
-    offset, length             bytes; 0 and 0 for a group of nothing
+    offset, length             bytes; 0 and 0 for an empty group
     entries                    tombstones included
     first_block, block_count   in the index of the file
     """
@@ -70,7 +70,7 @@ class RowTable:
     its place. Small and picklable: row i is at `offset + i * (stride + 4)`, and any row is one range read.
 
     offset   of row 0, in bytes
-    rows     how many
+    rows     the number of rows
     stride   bytes of a row, without its checksum
     """
 
@@ -81,7 +81,7 @@ class RowTable:
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of the section, checksums included."""
+        """The bytes of the section, checksums included."""
         return self.rows * (self.stride + CHECKSUM_BYTES)
 
 
@@ -124,7 +124,7 @@ def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
 
 
 def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
-    """The names of the rows, then one array for each field."""
+    """Return the names of the rows, then one array for each field."""
     if not rows:
         return bytes(4)  # a string table without strings
     columns = [([getattr(row, name) for row in rows.values()], dtype) for name, dtype in fields.items()]
@@ -207,7 +207,7 @@ class Footer:
                 raise self._location.corruption(check, f"some of the {check} overlap at byte {following}")
 
     def _rows(self, section_id: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-        """(name, number, ...) of each row of a table: the inverse of `_table`."""
+        """Return (name, number, ...) of each row of a table: the inverse of `_table`."""
         section = self._section(section_id)
         row_bytes = 4 + sum(np.dtype(item).itemsize for item in fields.values())  # at least
         if int.from_bytes(section[:4], "little") * row_bytes > len(section):

@@ -27,7 +27,7 @@ Rows = slice | np.ndarray  # a slice with both ends, or int64 positions
 
 
 def row_count(rows: Rows) -> int:
-    """Return how many rows they are."""
+    """Return the number of rows."""
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Bytes of a residual."""
+        """The bytes of a residual."""
         low = 0 if self.low is None else self.low.itemsize
         return low if self.high is None else low + self.high.itemsize
 
@@ -116,13 +116,13 @@ def _encode_flat(values: np.ndarray, valid: np.ndarray | None = None) -> Frame:
 
 
 def _width_of(span: int) -> int:
-    """Bytes of residuals up to `span`."""
+    """Return bytes of residuals up to `span`."""
     width = (span.bit_length() + 7) // 8
     return width if width in _PARTS else 8
 
 
 def _encode_sloped(values: np.ndarray, flat: Frame) -> Frame:
-    """The frame along the line from the first to the last value, or through the first two, if it is narrower."""
+    """Return the frame along the line from the first to the last value, or through the first two, if it is narrower."""
     numbers, best = values.astype(np.uint64), flat
     last = len(numbers) - 1
     places = np.append(np.arange(0, last, max(1, last // _SAMPLE_ROWS)), (1, last))
@@ -132,7 +132,7 @@ def _encode_sloped(values: np.ndarray, flat: Frame) -> Frame:
     above = above.view(np.int64)
     first, second, end = int(above[0]), int(above[-2]), int(above[-1])
     for step in (second - first, (end - first) // last):
-        # The second number may be far away: a line that leaves int64 is of no use.
+        # The second number may be far away: a line that leaves int64 is useless.
         if not step or abs(step) * last > _LINE_SPAN_MAX:
             continue
         some = above - places * step

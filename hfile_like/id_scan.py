@@ -1,7 +1,7 @@
-"""Entries whose keys are a prefix and an id, a big-endian number of 8 bytes: ids and columns come as one array each.
+"""Entries whose keys are a prefix and an id, a big-endian number of 8 bytes. Ids and columns are one array each.
 
-Blocks are decoded one after the other into arrays that are allocated for all of them, so a scan costs memory traffic
-and a few calls per block. Values of rows that are not wanted are not decoded.
+Blocks are decoded one by one into arrays that are allocated for all of them, so a scan costs memory traffic and a few
+calls per block. Only the values of wanted rows are decoded.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class IdKeys:
         include_deleted: bool = False,
         bounds: Mapping[str, tuple[int, int]] | None = None,
     ) -> IdEntries:
-        """Return all of them, or those in `blocks`, ascending. `bounds`: for columns of int64, between which values
-        (inclusive) an entry is wanted. Other entries may be left out; nulls and tombstones stay. Raises
+        """Return all of them, or those in `blocks`, ascending. `bounds`: for columns of int64, the range of values
+        (inclusive) of wanted entries. Other entries may be left out; nulls and tombstones stay. Raises
         InvalidArgumentError if a string column does not fit one array."""
         reader, prefix = self._reader, self._prefix
         reader.check_open()
@@ -111,9 +111,9 @@ class IdKeys:
         return builder.finish()
 
     def block_bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, the first and the last id that it
-        may have below the prefix: that of its first and last key, or 0 and 2^64 - 1 if it reaches beyond the prefix.
-        Only the index is needed."""
+        """Return (uint64 [k], uint64 [k]): per block of `block_range(prefix)`, the first and the last id that it may
+        have below the prefix. These are the ids of its first and last key, or 0 and 2^64 - 1 if it extends beyond the
+        prefix. Only the index is needed."""
         self._reader.check_open()
         return self._bounds_of(self._blocks())
 
@@ -140,7 +140,7 @@ class IdKeys:
 
 
 def _rows_in_range(block: Block, rows: range, ranges: Mapping[int, tuple[int, int]]) -> np.ndarray | None:
-    """int64: the rows of which no column is outside of its range, and tombstones; None for all."""
+    """Return int64: the rows with every column inside its range, and tombstones; None for all."""
     mask: np.ndarray | None = None
     for position, (least, most) in ranges.items():
         of_column = block.column(position).in_range_mask(least, most)

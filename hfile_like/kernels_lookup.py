@@ -1,10 +1,10 @@
 """Compiled search of `lookup`: keys found in the encoded sections of many blocks.
 
-A section is not trusted: whatever its bytes say, nothing outside of it is read. If a section does not fit, the kernel
-says so, and the numpy code reads it again and reports what is wrong.
+A section is not trusted: for any bytes in it, nothing outside of it is read. If a section does not fit, the kernel
+returns that, and the numpy code reads the section again and reports the damage.
 
-Imported by `base.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So
-every position is an int64.
+Only `base.lazy` imports this module. Products of unsigned numbers are cast, because uint64 with int64 is a *float64* in
+numba. So every position is an int64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIXED_KEYS, _BUNDLES, _NUMBERS = 1, 2, 3
 
 @jit_inline
 def _length(sections, offset, width, i):
-    """Length i of lengths of `width` bytes from `offset` on."""
+    """Return length i of lengths of `width` bytes from `offset` on."""
     if width == 1:
         return np.int64(sections[offset + i])
     if width == 2:
@@ -30,7 +30,7 @@ def _length(sections, offset, width, i):
 
 @jit_inline
 def _residual(sections, offset, count, width, i):
-    """Residual i of `count` residuals of `width` bytes from `offset` on: see `frame` for its two parts."""
+    """Return residual i of `count` residuals of `width` bytes from `offset` on: see `frame` for its two parts."""
     low = width if width in (1, 2, 4, 8) else np.int64(width - 1 if width < 6 else 4)
     number = np.uint64(0)
     for k in range(width):
@@ -41,8 +41,8 @@ def _residual(sections, offset, count, width, i):
 
 @jit_helper
 def _order(a, i, size_a, b, k, size_b):
-    """(a number below, at or above 0: how a[i : i + size_a] compares with b[k : k + size_b]; how many leading bytes are
-    equal)."""
+    """Return (a number below, at or above 0: how a[i : i + size_a] compares with b[k : k + size_b]; how many leading
+    bytes are equal)."""
     size = min(size_a, size_b)
     same = np.int64(0)
     while same + 8 <= size and load64(a, i + same) == load64(b, k + same):
@@ -56,9 +56,9 @@ def _order(a, i, size_a, b, k, size_b):
 
 @jit_helper
 def _open_bundles(sections, begin, end, count, max_bytes, ends):
-    """The place of a section of bundles: (where the bytes that all keys share are, how many; where the prefixes of the
-    bundles begin; 0, 0). Fill `ends` with the end of each suffix, and from `count` on with that of each prefix. If the
-    section does not fit, or decodes to more than `max_bytes`, -1 bytes are shared."""
+    """Return the place of a section of bundles: (where the bytes that all keys share are, how many; where the prefixes
+    of the bundles begin; 0, 0). Fill `ends` with the end of each suffix, and from `count` on with that of each prefix.
+    If the section does not fit, or decodes to more than `max_bytes`, -1 bytes are shared."""
     unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _BUNDLE_HEAD_BYTES:
         return unfit
@@ -91,8 +91,8 @@ def _open_bundles(sections, begin, end, count, max_bytes, ends):
 
 @jit_helper
 def _open_fixed(sections, begin, end, count, max_bytes):
-    """The place of a section of transposed keys: (where the shared bytes are, how many; where the others begin; the
-    width of the others; 0)."""
+    """Return the place of a section of transposed keys: (where the shared bytes are, how many; where the others begin;
+    the width of the others; 0)."""
     unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _FIXED_HEAD_BYTES:
         return unfit
@@ -105,8 +105,8 @@ def _open_fixed(sections, begin, end, count, max_bytes):
 
 @jit_helper
 def _open_numbers(sections, begin, end, count, max_bytes):
-    """The place of a section of keys as numbers: (where the shared bytes are, how many; where the items begin; the
-    width of the numbers; bytes per item)."""
+    """Return the place of a section of keys as numbers: (where the shared bytes are, how many; where the items begin;
+    the width of the numbers; bytes per item)."""
     unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _NUMBERS_HEAD_BYTES:
         return unfit
@@ -124,8 +124,8 @@ def _open_numbers(sections, begin, end, count, max_bytes):
 
 @jit_inline
 def _compare_bundled(sections, count, first, ends, wanted, offset, size, i):
-    """A number below, at or above 0: how wanted[offset : offset + size] compares with what key i has after the bytes
-    that all keys share."""
+    """Return a number below, at or above 0: how wanted[offset : offset + size] compares with the bytes of key i after
+    those that all keys share."""
     bundle = i // _BUNDLE_KEYS
     head = ends[count + bundle - 1] if bundle else first
     head_size = ends[count + bundle] - head
@@ -138,7 +138,7 @@ def _compare_bundled(sections, count, first, ends, wanted, offset, size, i):
 
 @jit_inline
 def _compare_fixed(sections, count, body, width, wanted, offset, size, i):
-    """As `_compare_bundled`."""
+    """Do the same as `_compare_bundled`."""
     compared, k = min(size, width), np.int64(0)
     while k < compared and wanted[offset + k] == sections[body + k * count + i]:
         k += 1
@@ -149,7 +149,7 @@ def _compare_fixed(sections, count, body, width, wanted, offset, size, i):
 
 @jit_inline
 def _compare_number(sections, begin, count, items_at, width, items, number, size, i):
-    """As `_compare_bundled`; `number`: that of the wanted bytes."""
+    """Do the same as `_compare_bundled`; `number`: that of the wanted bytes."""
     base, step, shift = load64(sections, begin + 8), load64(sections, begin + 16), np.uint64(64 - 8 * width)
     at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _residual(sections, items_at, count, items, i))
     at = np.uint64(np.uint64(at << shift) >> shift)
@@ -160,7 +160,7 @@ def _compare_number(sections, begin, count, items_at, width, items, number, size
 
 @jit_inline
 def _number(wanted, offset, size, width):
-    """The big-endian number of some bytes; nothing precedes zeros, so those of a shorter key end with them."""
+    """Return the big-endian number of some bytes. Zeros are the least bytes, so a shorter key is padded with them."""
     number = np.uint64(0)
     for k in range(width):
         byte = np.uint64(wanted[offset + k]) if k < size else np.uint64(0)
@@ -170,7 +170,7 @@ def _number(wanted, offset, size, width):
 
 @jit_helper
 def _find(sections, begin, count, encoding, place, ends, wanted, offset, size):
-    """Return the row of a key in a section; if it is not there, ~ of the first row after it."""
+    """Return the row of a key in a section; if it is missing, ~ of the first row after it."""
     shared_at, shared, first, width, items = place
     order, same = _order(wanted, offset, size, sections, shared_at, shared)
     if same < shared:
@@ -197,9 +197,9 @@ def _find(sections, begin, count, encoding, place, ends, wanted, offset, size):
 
 @jit_cached
 def find_keys(sections, begins, ends, counts, encodings, max_bytes, wanted, offsets, lows, highs, scratch, out):
-    """Fill int64 `out` with the rows of wanted keys; if one is not there, ~ of the first row after it. Of block b,
-    whose section of counts[b] keys is sections[begins[b]:ends[b]], the keys from lows[b] on, before highs[b]; key k is
-    wanted[offsets[k]:offsets[k + 1]]. `scratch`: int64, of the largest count and its bundles. Returns whether all
+    """Fill int64 `out` with the rows of wanted keys; if one is missing, ~ of the first row after it. Block b has the
+    section sections[begins[b]:ends[b]] of counts[b] keys, and the wanted keys from lows[b] on, before highs[b]; key k
+    is wanted[offsets[k]:offsets[k + 1]]. `scratch`: int64, for the largest count and its bundles. Return whether all
     sections fit."""
     for b in range(len(counts)):
         begin, end, count, encoding = begins[b], ends[b], counts[b], encodings[b]

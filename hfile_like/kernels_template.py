@@ -1,6 +1,6 @@
 """Compiled twin of `templates.TemplateColumn._rendered`: the values of a template, character by character.
 
-Imported by `skipstone.base.lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
+Only `skipstone.base.lazy` imports this module. Every position is an int64: uint64 with int64 is a *float64* in numba.
 """
 
 from __future__ import annotations

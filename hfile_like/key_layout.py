@@ -1,4 +1,4 @@
-"""Keys of named fields of unsigned numbers: big-endian, one after the other, so that keys order as the fields do.
+"""Keys of named fields of unsigned numbers, concatenated in big-endian form, so that keys order as the fields do.
 
 layout = KeyLayout([("kind", 1), ("column", 4), ("partition", 4)])
 layout.encode(kind=1, column=7, partition=parts)      # an array, and numbers that all rows share

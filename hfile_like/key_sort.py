@@ -1,7 +1,7 @@
 """Sorting binary keys without a Python object per key.
 
-Keys are sorted by 8 bytes at a time, as integers, and ties by the next 8. After `_ROUNDS_MAX` rounds Arrow sorts what
-is still tied.
+Keys are sorted by 8 bytes at a time, as integers, and ties by the next 8. After `_ROUNDS_MAX` rounds Arrow sorts the
+remaining ties.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ..base.arrays import byte_table, from_numpy, offsets_and_data, to_numpy
 
-_FEW = 512  # so many are sorted by Arrow
+_FEW = 512  # up to so many are sorted by Arrow
 _ROUNDS_MAX = 24
 _WORD_BYTES = 8
 _RANGES_MAX, _SAMPLE_MAX = 255, 1 << 16
@@ -22,9 +22,9 @@ _ALL = slice(None)
 def sorted_keys(
     keys: pa.BinaryArray, tail_bytes: int = 0, places: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (int64 [n]: the order in which keys without their tails ascend, equal ones as they come; bool [n]: in that
-    order, the key is equal to the one before). No key may be the beginning of another, except equal ones. `places`:
-    int64, ascending: those of the keys that are sorted, instead of all."""
+    """Return (int64 [n]: the ascending order of keys without their tails, stable; bool [n]: in that order, whether the
+    key is equal to the one before). No key may be a prefix of another, except equal ones. `places`: int64, ascending:
+    the places of the keys to sort, instead of all."""
     count = len(keys) if places is None else len(places)
     if count <= _FEW:
         order, is_again = sorted_by_arrow(keys if places is None else keys.take(from_numpy(places)), tail_bytes)
@@ -67,8 +67,8 @@ def sorted_keys(
 
 
 def _stable_order(numbers: np.ndarray) -> np.ndarray:
-    """int64 [n]: the places of uint64 numbers as these ascend, equal ones as they come. numpy's own stable sort takes
-    several times as long as its default, after which only equal numbers may be out of place."""
+    """Return int64 [n]: the stable ascending order of uint64 numbers. numpy's own stable sort needs several times as
+    long as its default, after which only equal numbers may be out of place."""
     order = np.argsort(numbers)
     ranked = numbers[order]
     is_first = np.append(True, ranked[1:] != ranked[:-1])
@@ -80,7 +80,7 @@ def _stable_order(numbers: np.ndarray) -> np.ndarray:
 
 
 def _packed_order(numbers: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
-    """int64 [k]: the places, ascending by uint64 number and place; all of them are at most `count`."""
+    """Return int64 [k]: the places, ascending by uint64 number and place; all of them are at most `count`."""
     bits = np.uint64(count.bit_length())
     packed = numbers << bits | places.astype(np.uint64)
     packed.sort()
@@ -101,7 +101,7 @@ class _Words:
         self._words = np.ndarray((len(data) - 7,), dtype=">u8", buffer=data, strides=(1,))
 
     def at(self, rows: np.ndarray | slice, level: int) -> np.ndarray:
-        """uint64 [k]: the bytes from `level` on of keys that are longer; zeros after their end."""
+        """Return uint64 [k]: the bytes of keys from `level` on, with zeros after their end."""
         word = self._words[self._starts[rows] + level].astype(np.uint64)
         if self._least < level + _WORD_BYTES:
             missing = np.maximum(level + _WORD_BYTES - self.lengths[rows], 0).astype(np.uint64) * np.uint64(8)
@@ -109,7 +109,7 @@ class _Words:
         return word
 
     def shared_bytes(self, rows: np.ndarray | slice) -> int | None:
-        """How many first bytes all keys share; None if all keys are equal."""
+        """Return how many first bytes all keys share; None if all keys are equal."""
         level = 0
         while self._least > level or int(self.lengths[rows].min()) > level:
             word = self.at(rows, level)
@@ -121,7 +121,7 @@ class _Words:
 
 
 def sorted_by_arrow(keys: pa.BinaryArray, tail_bytes: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `sorted_keys` does; without tails, of any keys."""
+    """Do the same as `sorted_keys`; without tails, for any keys."""
     keys = pc.binary_slice(keys, 0, -tail_bytes) if tail_bytes else keys
     order = pc.array_sort_indices(keys)  # a stable sort
     ranked = keys.take(order)
@@ -131,13 +131,13 @@ def sorted_by_arrow(keys: pa.BinaryArray, tail_bytes: int = 0) -> tuple[np.ndarr
 
 
 def newest_order(keys: pa.BinaryArray) -> np.ndarray:
-    """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, that of the last one alone."""
+    """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, only that of the last one."""
     order, is_again = sorted_by_arrow(keys) if byte_table(keys) is None else sorted_keys(keys)
     return order[np.append(~is_again[1:], True)]
 
 
 def key_ranges(keys: pa.BinaryArray, tail_bytes: int, count: int) -> list[np.ndarray]:
-    """Return the places of the keys in at most `count` ranges of keys, ascending, of about as many keys each: int64,
+    """Return the places of the keys in at most `count` ascending ranges with about equally many keys each: int64,
     ascending. Keys that are equal without their tails are in one range."""
     count = min(count, _RANGES_MAX)
     if count < 2 or len(keys) < 2:

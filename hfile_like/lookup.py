@@ -20,8 +20,8 @@ from .block_reader import BlockReader
 from .entries import DELETED_FIELD, KEY_FIELD, key_chunks
 
 _KERNELS = "hfile_like.kernels_lookup"
-_FIND_PLAIN_NS = 10_000  # about what a key costs without compiled code
-_LISTED_KEYS_MIN = 32  # to search this many keys in a block, its keys are decoded, and searched as a list
+_FIND_PLAIN_NS = 10_000  # about the cost of a key without compiled code
+_LISTED_KEYS_MIN = 32  # from this many keys in a block on, the block's keys are decoded, and searched as a list
 # Blocks that are searched together, and their sections.
 _BATCH_BLOCKS, _BATCH_BYTES = 256, 1 << 24
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def look_up(
     positions: list[int],
     include_deleted: bool,
 ) -> pa.Table:
-    """Return what `SortedFileReader.get_many` does, with the value columns at `positions`."""
+    """Return the result of `SortedFileReader.get_many`, with the value columns at `positions`."""
     wanted = pa.chunked_array(key_chunks(keys), pa.binary())
     listed = wanted.to_pylist()
     order = np.array(sorted(range(len(listed)), key=listed.__getitem__), dtype=np.int64)
@@ -50,7 +50,7 @@ def look_up(
         hits = np.flatnonzero(found >= 0)
         if not len(hits):
             continue
-        # A key that is requested many times is taken once: many copies of a long value might not fit one array.
+        # A key that is requested many times is read once: many copies of a long value might not fit one array.
         is_other = np.append(True, found[hits[1:]] != found[hits[:-1]])
         selection = RowSelection.of(blocks, found[hits[is_other]])
         for pieces, position in zip(columns, positions, strict=True):
@@ -62,7 +62,7 @@ def look_up(
 
 
 def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
-    """(low, high, block): the slices of sorted keys that may be in one block, with its number."""
+    """Return (low, high, block): the slices of sorted keys that may be in one block, with its number."""
     plan: list[tuple[int, int, int]] = []
     low = 0
     while low < len(ranked):
@@ -87,7 +87,7 @@ def _aligned(
     positions: list[int],
     include_deleted: bool,
 ) -> pa.Table:
-    """A table with a row per wanted key: int64 `rows` [k] of what was found, or -1."""
+    """Return a table with a row per wanted key: int64 `rows` [k] of the found values, or -1."""
     is_match = rows >= 0
     is_deleted = np.zeros(len(rows), dtype=bool)
     if flags:
@@ -112,7 +112,7 @@ def _aligned(
 
 
 def batched(items: Iterable[tuple[T, Block]]) -> Iterator[list[tuple[T, Block]]]:
-    """Yield blocks, each with what is searched in it, as batches of a bounded size that are searched together."""
+    """Yield blocks, each with its search keys, as batches of a bounded size that are searched together."""
     batch: list[tuple[T, Block]] = []
     size = 0
     for item in items:
@@ -190,8 +190,8 @@ def find_ranges(
 
 
 def _find_keys(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
-    """int64 [k]: the place of each of some sorted keys, counted over the entries of all blocks, or -1. The keys of a
-    slice, from one place on, before another, are searched in its block. Raises CorruptionError."""
+    """Return int64 [k]: the place of each of some sorted keys, counted over the entries of all blocks, or -1. The keys
+    of a slice, from one place on, before another, are searched in its block. Raises CorruptionError."""
     rows = _search(blocks, slices, wanted)
     firsts = offsets_of(np.array([block.entries for block in blocks], dtype=np.int64))
     homes = np.searchsorted([low for low, _ in slices], np.arange(len(wanted)), side="right") - 1
@@ -199,7 +199,7 @@ def _find_keys(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wante
 
 
 def _search(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
-    """int64 [k]: the row of each of some sorted keys in its block; ~ of the first row after it if it is not there."""
+    """Return int64 [k]: the row of each of some sorted keys in its block; ~ of the first row after it if missing."""
     # For few keys of one block, preparing the call takes longer than searching.
     is_much = len(blocks) > 1 or len(wanted) > _LISTED_KEYS_MIN
     rows = _search_compiled(blocks, slices, wanted) if is_much else None
@@ -222,8 +222,8 @@ def _search_block(block: Block, wanted: list[bytes]) -> Iterator[int]:
 def _search_compiled(
     blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]
 ) -> np.ndarray | None:
-    """int64 [k]: by compiled code, the row of each key in its block; ~ of the first row after it if it is not there.
-    None without compiled code, or if a section does not fit: then the numpy code says what is wrong."""
+    """Return int64 [k]: by compiled code, the row of each key in its block; ~ of the first row after it if it is
+    missing. Return None without compiled code, or if a section does not fit: the numpy code then reports the damage."""
     kernels = kernels_for(_KERNELS, _FIND_PLAIN_NS * len(wanted))
     if kernels is None:
         return None
@@ -239,7 +239,7 @@ def _search_compiled(
 
 
 def _key_sections(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:
-    """The key sections of blocks one after the other, uint8 [bytes]; and int64 arrays: their begins and ends, counts of
+    """Return the concatenated key sections of blocks, uint8 [bytes]; and int64 arrays: their begins and ends, counts of
     keys, encodings."""
     sections = [block.key_section for block in blocks]
     data = read_only(sections[0].data if len(sections) == 1 else b"".join(section.data for section in sections))

@@ -1,9 +1,9 @@
 """Merging runs: the newest entry of a key wins.
 
-Each step reads some blocks of every run that takes part, and merges all keys up to the smallest last key of these. A
-block between whose keys no other run has any is copied without decoding: its checksums are compared, and corrected for
-its new place. So appending to a large run costs a copy of it. If the keys of runs mix, each step reads twice as many
-blocks as the one before, up to `_BLOCKS_MAX`: the steps are fewer. Memory contains that many blocks per run.
+Each step reads some blocks of every run that takes part, and merges all keys up to the smallest last key of these. If
+no other run has keys between those of a block, the block is copied without decoding: its checksums are compared, and
+corrected for its new place. So appending to a large run costs a copy of it. If the keys of runs mix, each step reads
+twice as many blocks as the one before, up to `_BLOCKS_MAX`: fewer steps. Memory contains that many blocks per run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .scan import block_entries
 from .source import Source
 from .writer import SortedFileWriter, WriterOptions
 
-_AHEAD_BYTES = 8 << 20  # are read ahead of all runs together
-_BLOCKS_MAX, _STEP_BYTES_MAX = 16, 4 << 20  # of a run that are merged in one step
+_AHEAD_BYTES = 8 << 20  # bytes that are read ahead, for all runs together
+_BLOCKS_MAX, _STEP_BYTES_MAX = 16, 4 << 20  # of a run, per step
 
 Keep = Callable[[pa.BinaryArray], np.ndarray]
 """From keys to bool [n]: the entries that stay."""
@@ -61,7 +61,7 @@ def merge_runs(
     """Write one file of the newest entry of each key of `runs`, given oldest first: of all keys, or of those from
     `start` on, before `stop`. Groups, row tables and metas are not copied.
 
-    drop_tombstones   leave out removed keys. Correct only if the oldest run of all takes part, else removed keys return
+    drop_tombstones   leave out removed keys. Correct only if the oldest run takes part: otherwise removed keys return
     keep              leave out the entries that it does not keep; no block is copied then
     options           of SortedFileWriter; by default, columns get a zone map if any of the runs has one. Blocks that
                       are copied keep their size, between a half and twice block_size
@@ -99,9 +99,9 @@ def copy_with_tails(
     change: Callable[[np.ndarray], np.ndarray],
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
-    """Write a file of the entries of a run, in which keys have other last bytes: `change` returns those of some keys,
-    uint8 [n, width], from their own. Values are copied as they are stored. Raises InvalidArgumentError if the keys do
-    not ascend any more from block to block; within a block the caller is sure of it."""
+    """Write a file of the entries of a run with other last bytes of the keys: `change` returns those of some keys,
+    uint8 [n, width], from their own. Values are copied as stored. Raises InvalidArgumentError if the keys no longer
+    ascend from block to block; within a block the caller guarantees it."""
     blocks = range(len(run.index.entries))
     with _MergingWriter(output, schema=run.schema, **options) as writer:
         for info, block in zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True):
@@ -147,7 +147,7 @@ class _MergingWriter(SortedFileWriter):
     """A writer that also accepts whole blocks."""
 
     def add_evenly(self, entries: Entries) -> None:
-        """Add entries, and end the block with them: what is pending and they are cut into blocks of one size."""
+        """Add entries, and end the block after them: they and the pending ones are cut into blocks of one size."""
         row_bytes, usual_bytes = entries.row_bytes(), self._block_bytes
         total = self._pending_bytes + int(row_bytes.sum())
         self._block_bytes = -(-total // max(1, round(total / usual_bytes)))
@@ -194,7 +194,7 @@ class _MergingWriter(SortedFileWriter):
 class _Cursor:
     """A run that is read front to back, a block at a time.
 
-    window   the entries of a block that were not taken yet, or None
+    window   the entries of a block that are not merged yet, or None
     """
 
     def __init__(self, reader: SortedFileReader, start: bytes | None, stop: bytes | None, ahead_bytes: int):
@@ -224,7 +224,7 @@ class _Cursor:
 
     @property
     def first_key(self) -> bytes:
-        """A key that is not above the next entry's."""
+        """Return a key that is not above the next entry's."""
         return self._index.first_key(self._next) if self.window is None else self.window.keys[0].as_py()
 
     def copy_block(self, writer: _MergingWriter, limit: bytes | None, drop_tombstones: bool) -> bool:
@@ -275,7 +275,7 @@ class _Cursor:
             parts, size_bytes = list[Entries](), 0
             while self._next < self._end and len(parts) < blocks and size_bytes < _STEP_BYTES_MAX:
                 info = self._info()
-                size_bytes += max(info.plain_bytes, 8 * info.entries)  # what a damaged index says may be too little
+                size_bytes += max(info.plain_bytes, 8 * info.entries)  # a damaged index may declare too little
                 may_be_empty = bool(parts) and not self._is_inside(info)  # it may have no key before `stop`
                 block, entries = self._next_entries()
                 if entries is None and may_be_empty:

@@ -1,4 +1,4 @@
-"""The public face of a file that is read: look-ups, scans, and what is in it. Only what is requested is decoded."""
+"""The public interface to a file: look-ups, scans, and the content of the file. Only requested parts are decoded."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SortedFileReader(BlockReader):
         columns: Sequence[str] | None = None,
         include_deleted: bool = False,
     ) -> pa.Table:
-        """Return what `scan` does, as one Table."""
+        """Return the result of `scan` as one Table."""
         batches = self.scan(
             prefix, start=start, stop=stop, group=group, columns=columns, include_deleted=include_deleted
         )

@@ -48,7 +48,7 @@ def read_rows_of_tables(
     wanted: Sequence[tuple[RowTable, Sequence[int] | np.ndarray]],
     gap_bytes: int = COALESCE_GAP_BYTES,
 ) -> list[np.ndarray]:
-    """Return what `read_rows` does for each of some sections of one file, in one request to the source."""
+    """Return the result of `read_rows` for each of some sections of one file, in one request to the source."""
     requests = [_RowRequest(section, _checked(section, indices), gap_bytes) for section, indices in wanted]
     parts = iter(read_exact(source, [one for each in requests for one in each.ranges], gap_bytes))
     return [each.rows([next(parts) for _ in each.ranges], source) for each in requests]

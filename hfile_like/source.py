@@ -17,20 +17,20 @@ import pyarrow as pa
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SkipstoneError, StorageError
 
-# Neighbours closer than this are read as one: on a local disk it costs less than a call, on an object store far less.
+# Neighbours closer than this are one read: on a local disk that costs less than a call, on an object store far less.
 COALESCE_GAP_BYTES = 16 * 1024
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Bytes at rest. Must be safe to call from several threads."""
+    """Stored bytes. It must be safe to call from several threads."""
 
     @property
     def size(self) -> int:
         """Length in bytes."""
 
     def read_ranges(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        """The bytes of each (offset, length), in the order given."""
+        """Return the bytes of each (offset, length), in the order given."""
 
 
 class PathSource:
@@ -61,7 +61,7 @@ class PathSource:
     def _read(self, offset: int, length: int) -> bytes:
         length = min(length, max(0, self.size - offset))
         data = os.pread(self._fd, length, offset)
-        # One pread gives at most 2 GiB on Linux, and may give less anywhere.
+        # One pread returns at most 2 GiB on Linux, and may return less anywhere.
         while len(data) < length:
             more = os.pread(self._fd, length - len(data), offset + len(data))
             if not more:
@@ -94,7 +94,7 @@ class BytesSource:
 
 
 def open_source(thing: object) -> tuple[Source, bool]:
-    """Return (source, whether it was opened here and has to be closed) for a path, bytes, or a source."""
+    """Return (source, whether it was opened here and must be closed) for a path, bytes, or a source."""
     if isinstance(thing, (str, os.PathLike)):
         return PathSource(thing), True
     if isinstance(thing, (bytes, bytearray, memoryview, pa.Buffer)):
@@ -215,7 +215,7 @@ class ObjectOutput:
                 written = self._target.write(view)
                 if written == 0 or (written is None and isinstance(self._target, io.RawIOBase)):
                     raise StorageError(f"{self.name}: takes no more bytes: give a file that waits until it can")
-                # A raw file may take part of it; most objects take all, and some of them return None.
+                # A raw file may write only a part; most objects write all, and some of them return None.
                 view = view[len(view) if written is None else written :]
         except TypeError as error:
             raise InvalidArgumentError(f"{self.name}: takes no bytes: give a writable binary file ({error})") from error
@@ -231,7 +231,7 @@ class ObjectOutput:
             raise StorageError(f"{self.name}: writing failed ({error})") from error
 
     def discard(self) -> None:
-        """Leave what was written: without a trailer, no reader opens it."""
+        """Keep the written bytes: without a trailer, no reader opens them."""
 
 
 Output = PathOutput | ObjectOutput

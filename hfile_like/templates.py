@@ -15,7 +15,7 @@ field with an item per entry:
     4  uuid           size: 16; 8-4-4-4-12 digits      those bytes
 
 The encoder guesses the parts from a few values, and then reads every value part by part. It keeps the digits of every
-number and only lower-case hexadecimal digits, so a template that reads every value to its end gives every value back.
+number and only lower-case hexadecimal digits. So if a template reads every value to its end, it reproduces every value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _UUID_DASHES = [offset - 1 for _, offset, _ in _UUID_RUNS[1:]]
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<BBHIQQ")
 _KERNELS = "hfile_like.kernels_template"
-_RENDER_PLAIN_NS = 400  # a value
+_RENDER_PLAIN_NS = 400  # per value
 
 
 class Part(NamedTuple):
@@ -76,7 +76,7 @@ class Part(NamedTuple):
     data: np.ndarray | None = None
 
     def characters_max(self, count: int) -> int:
-        """Return how many characters one of `count` values has at most."""
+        """Return the maximal number of characters of one of `count` values."""
         if self.kind == PLAIN:
             assert self.frame is not None
             return _digits_max(self.frame, count)
@@ -84,7 +84,7 @@ class Part(NamedTuple):
 
 
 def _digits_max(frame: Frame, count: int) -> int:
-    """How many digits the greatest number of a frame has at most, by the width of its residuals."""
+    """Return the maximal number of digits of the greatest number of a frame, from the width of its residuals."""
     step = frame.step - (1 << 64) if frame.step >> 63 else frame.step
     ends = frame.base, frame.base + step * (count - 1)
     most = max(ends) + (1 << 8 * frame.width) - 1
@@ -92,7 +92,7 @@ def _digits_max(frame: Frame, count: int) -> int:
 
 
 def _decoded_bytes_max(parts: Sequence[Part], count: int) -> int:
-    """The memory that decoding takes at most: numbers have 8 bytes each before they are written as digits."""
+    """Return the most memory that decoding needs: numbers have 8 bytes each before they are written as digits."""
     numbers = sum(part.kind in _NUMBERS for part in parts)
     return count * max(sum(part.characters_max(count) for part in parts), 8 * numbers)
 
@@ -107,7 +107,7 @@ class TemplateColumn:
     """
 
     def __init__(self, arrow_type: pa.DataType, count: int, data: memoryview, max_bytes: int, location: Location):
-        """Raises CorruptionError for bytes that are no template, or that decode to more than `max_bytes`."""
+        """Raise CorruptionError for bytes that are no template, or that decode to more than `max_bytes`."""
         self._arrow_type, self._count, self._location = arrow_type, count, location
         if len(data) < HEAD.size:
             raise location.corruption("template", "a template is cut short")
@@ -124,7 +124,7 @@ class TemplateColumn:
         checked_text(binary_array([part.literal for part in self._parts], arrow_type), location)
 
     def _read_parts(self, data: memoryview, literals: bytes, records: memoryview, offset: int) -> list[Part]:
-        """The parts; their fields begin at `offset` of `data`."""
+        """Return the parts; their fields begin at `offset` of `data`."""
         parts, count, literal_at = [], self._count, 0
         for kind, width, reserved, size, base, step in RECORD.iter_unpack(records):
             if not _is_valid(kind, width, reserved, size):
@@ -199,7 +199,7 @@ class TemplateColumn:
 
 
 def _is_valid(kind: int, width: int, reserved: int, size: int) -> bool:
-    """Whether the format allows a record with these fields."""
+    """Return whether the format allows a record with these fields."""
     if reserved:
         return False
     if kind in _NUMBERS:
@@ -209,7 +209,7 @@ def _is_valid(kind: int, width: int, reserved: int, size: int) -> bool:
 
 
 def _digits(kind: int, data: np.ndarray) -> pa.BinaryArray:
-    """The text of a part, from uint8 [k, bytes]."""
+    """Return the text of a part, from uint8 [k, bytes]."""
     digits = np.frombuffer(data.tobytes().hex().encode(), dtype=np.uint8).reshape(len(data), 2 * data.shape[1])
     if kind == HEX:
         return binary_rows(digits)
@@ -223,24 +223,24 @@ def _digits(kind: int, data: np.ndarray) -> pa.BinaryArray:
 
 
 _UUID_PATTERN = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-# First with runs of hexadecimal digits, then without: a word may look like one.
+# First with runs of hexadecimal digits, then without: a word may resemble one.
 _FIELD_PATTERNS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID_PATTERN, rb"(%s|[0-9]+)" % _UUID_PATTERN)
 _SAMPLE = 16
-_NAME_BYTES_MAX = 4096  # longer values are no names, and take long to search
+_NAME_BYTES_MAX = 4096  # longer values are no names, and searching them takes long
 
 # The parts of a template without their fields: (kind, a literal's bytes or a size) of each.
 _Guess = list[tuple[int, bytes | int]]
 
 
 def encode_template(column: pa.Array, valid: np.ndarray | None, max_bytes: int) -> bytes | None:
-    """Return the template of a column of strings or bytes of which at least one is not null; None if not all values fit
-    one template, or if a reader could not tell that they decode to at most `max_bytes`."""
+    """Return the template of a column of strings or bytes, at least one of which is not null. Return None if not all
+    values fit one template, or if a reader could not verify that they decode to at most `max_bytes`."""
     encoded = (_encode_by(guess, column, valid, max_bytes) for guess in _guesses_of(column, valid))
     return next((each for each in encoded if each is not None), None)
 
 
 def _guesses_of(column: pa.Array, valid: np.ndarray | None) -> Iterator[_Guess]:
-    """Possible parts of the values, from a few of them."""
+    """Yield possible parts of the values, from a few of them."""
     offsets, data = offsets_and_data(column)
     live = np.arange(len(column)) if valid is None else np.flatnonzero(valid)
     rows = live[np.linspace(0, len(live) - 1, min(_SAMPLE, len(live))).astype(np.int64)].tolist()
@@ -254,7 +254,7 @@ def _guesses_of(column: pa.Array, valid: np.ndarray | None) -> Iterator[_Guess]:
 
 
 def _guess(samples: Sequence[bytes], pattern: bytes) -> _Guess | None:
-    """(kind, literal or size) of each part; None if the samples have no common form, or no fields."""
+    """Return (kind, literal or size) of each part; None if the samples have no common form, or no fields."""
     split = [re.split(pattern, sample) for sample in samples]
     first = split[0]
     if len(first) == 1 or len(first) > PARTS_MAX or any(pieces[::2] != first[::2] for pieces in split):
@@ -277,11 +277,11 @@ def _guess(samples: Sequence[bytes], pattern: bytes) -> _Guess | None:
 
 
 def _encode_by(guess: _Guess, column: pa.Array, valid: np.ndarray | None, max_bytes: int) -> bytes | None:
-    """The template with the parts of a guess; None if a value does not fit it."""
+    """Return the template with the parts of a guess; None if a value does not fit it."""
     count = len(column)
     offsets, data = offsets_and_data(column)
     starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
-    if valid is not None:  # the first value takes the place of every null
+    if valid is not None:  # the first value replaces every null
         first = int(np.argmax(valid))
         starts, ends = np.where(valid, starts, starts[first]), np.where(valid, ends, ends[first])
     parts = _read_values(guess, data, starts, ends)
@@ -310,7 +310,7 @@ def _encode_by(guess: _Guess, column: pa.Array, valid: np.ndarray | None, max_by
 
 
 def _read_values(guess: _Guess, data: memoryview, starts: np.ndarray, ends: np.ndarray) -> list[Part] | None:
-    """The parts of values by a guess, those that do not vary as literals; None if a value does not fit it."""
+    """Return the parts of values by a guess, constant ones as literals; None if a value does not fit it."""
     low = int(starts.min())
     # Memory after the last value is read, and ignored.
     window = np.frombuffer(data[low : int(ends.max())], dtype=np.uint8)
@@ -346,8 +346,8 @@ def _read_values(guess: _Guess, data: memoryview, starts: np.ndarray, ends: np.n
 
 
 def _read_numbers(window: np.ndarray, places: np.ndarray, ends: np.ndarray) -> tuple[Part, np.ndarray] | None:
-    """(the part of the decimal numbers at some places, how many digits each has); None if one is no number, too long,
-    or has leading zeros and not the length of the others."""
+    """Return (the part of the decimal numbers at some places, how many digits each has); None if one is no number, too
+    long, or has leading zeros and another length than the others."""
     numbers, lengths = np.zeros(len(places), dtype=np.uint64), np.zeros(len(places), dtype=np.int64)
     is_digit = np.ones(len(places), dtype=bool)
     for i in range(DIGITS_MAX + 1):
@@ -370,7 +370,7 @@ def _read_numbers(window: np.ndarray, places: np.ndarray, ends: np.ndarray) -> t
 
 
 def _read_digits(kind: int, text: np.ndarray) -> np.ndarray | None:
-    """The bytes of lower-case hexadecimal digits, uint8 [n, characters]; None if there are other characters."""
+    """Return the bytes of lower-case hexadecimal digits, uint8 [n, characters]; None for any other character."""
     if kind == UUID:
         if (text[:, _UUID_DASHES] != ord("-")).any():
             return None

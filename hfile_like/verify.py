@@ -23,7 +23,7 @@ from .source import Source, read_exact
 T = TypeVar("T")
 
 _ROWS_AT_ONCE_BYTES = 1 << 20
-_FINDINGS_MAX = 1000  # of one row table: one that is damaged throughout needs no more
+_FINDINGS_MAX = 1000  # of one row table: for one that is damaged throughout, more are useless
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Finding:
 
 
 def findings_of(reader: BlockReader) -> list[Finding]:
-    """Return every finding of a file, part by part: damage in one part does not hide another."""
+    """Return every finding of a file, part by part, because damage in one part must not hide another."""
     reader.check_open()
     footer = reader.footer
     steps: list[Callable[[], object]] = [
@@ -61,7 +61,7 @@ def _run(steps: Iterable[Callable[[], object]]) -> Iterator[Finding]:
 
 
 def _or_nothing(table: Callable[[], list[T]], findings: list[Finding]) -> list[T]:
-    """The rows of a table of the footer; none, and one more finding, if it is damaged."""
+    """Return the rows of a table of the footer; if it is damaged, none, and add a finding."""
     names: list[T] = []
     findings += _run([lambda: names.extend(table())])
     return names
@@ -96,7 +96,7 @@ def _check_block(reader: BlockReader, i: int) -> None:
 
 
 def _check_rows(source: Source, section: RowTable) -> list[Finding]:
-    """One finding per damaged row, up to a limit: rows are read one by one if some of a range fail."""
+    """Return one finding per damaged row, up to a limit: rows are read one by one if some of a range fail."""
     at_once = max(1, _ROWS_AT_ONCE_BYTES // section.stride)
     findings: list[Finding] = []
     for low in range(0, section.rows, at_once):

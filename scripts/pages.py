@@ -1,8 +1,8 @@
-"""Stages what `make docs` builds: the pages of the repository where they stand in it, so that their links hold, and two
-that are made here: the commands, from the command line itself, and the list of decisions.
+"""Stage the input of `make docs`: the repository's pages at their own paths, so that their links work, and two
+generated pages: the commands, from the command line itself, and the list of decisions.
 
     .venv/bin/python scripts/pages.py stage     # before mkdocs
-    .venv/bin/python scripts/pages.py finish    # after it: a page that would fetch something is an error
+    .venv/bin/python scripts/pages.py finish    # after it: a page that would fetch from the web is an error
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FETCHED = re.compile(r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<lin
 
 
 def pages() -> list[Path]:
-    """The pages that the repository holds, relative to it."""
+    """Return the pages of the repository, relative to it."""
     return sorted({path.relative_to(REPOSITORY) for pattern in PAGES for path in REPOSITORY.glob(pattern)})
 
 
 def links(page: Path, text: str) -> list[Path]:
-    """What a page links to within the repository, relative to it."""
+    """Return the targets of a page's links within the repository, relative to it."""
     return [Path(_normal(page.parent / found.group(2))) for found in _LINK.finditer(text)]
 
 
@@ -61,7 +61,7 @@ def _stage() -> None:
 
 
 def _linked(page: Path, text: str, known: set[str]) -> str:
-    """The text with links to pages alone: what else it links to (sources, folders) is shown by its words."""
+    """Return the text with links to pages only; other links (sources, folders) become their words."""
 
     def kept(found: re.Match[str]) -> str:
         return found.group(0) if _normal(page.parent / found.group(2)) in known else found.group(1)
@@ -70,18 +70,18 @@ def _linked(page: Path, text: str, known: set[str]) -> str:
 
 
 def public_names(package: str) -> set[str]:
-    """The public names of a package, except errors, which have a section of their own."""
+    """Return the public names of a package, except errors, which have a separate section."""
     names = importlib.import_module(package).__all__
     return {name for name in names if not name.endswith(("Error", "Warning", "__"))}
 
 
 def documented_names(package: str, text: str) -> set[str]:
-    """The public names of a package that a page of the reference has; errors have their module."""
+    """Return the public names of a package that a page of the reference contains; errors have their module."""
     return set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", text, re.MULTILINE)) - {"errors"}
 
 
 def _missing(page: Path, text: str) -> str:
-    """What a page of the reference does not name yet: each comes last."""
+    """Return the names that a page of the reference lacks; they are appended."""
     packages = [package for package, reference in REFERENCES.items() if reference == page.as_posix()]
     missing = [(package, public_names(package) - documented_names(package, text)) for package in packages]
     return "".join(f"\n::: {package}.{name}\n" for package, names in missing for name in sorted(names))
@@ -96,7 +96,7 @@ def _decisions() -> str:
 
 
 def _commands() -> str:
-    """A page of every verb with its arguments and options, as `--help` has them."""
+    """Return a page of every verb with its arguments and options, as in `--help`."""
     from skipstone.commands.app import VERBS, parser_of
 
     lines = ["# Commands", "", "As `skipstone COMMAND --help` has them. [A tour](command-line.md).", ""]
@@ -121,7 +121,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-# Where a page is opened as a file, browsers start no worker, and search runs in one: a hidden frame takes its place.
+# If a page is opened as a file, browsers start no worker, but search needs one: a hidden frame replaces it.
 _FRAME_WORKER = """\
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {

@@ -1,6 +1,6 @@
-"""Builds the source archive and from it the wheel, into dist/, and tries the wheel where nothing else is: in a new
-environment of each interpreter that is named (by default this one). There the Python blocks of the quickstart and of
-README run, too, with the extras that these pages name, and nothing else.
+"""Build the source archive and from it the wheel, into dist/, and try the wheel in a new environment of each given
+interpreter (by default this one). There the Python blocks of the quickstart and of README also run, with only the
+extras that these pages name.
 
     .venv/bin/python scripts/wheel.py [python3.12 ...]
 """

@@ -1,10 +1,10 @@
-"""A read-only Iceberg REST catalog over indexed tables, which plans scans by their indexes.
+"""A read-only Iceberg REST catalog over indexed tables, which plans scans with their indexes.
 
-catalog.py      the tables: a TOML file, and what is kept of each between requests
+catalog.py      the tables: a TOML file, and the state of each table between requests
 app.py          HTTP: requests, errors, tokens, limits
 presented.py    a version as an Iceberg table; schemas.py: its columns, and the mapping of names
-plans.py        a request to scan tasks; expressions.py: a filter to a predicate
-manifests.py    manifests for clients that plan for themselves
+plans.py        from a request to scan tasks; expressions.py: from a filter to a predicate
+manifests.py    manifests for clients that plan themselves
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def serve(
     Args:
         config: a catalog (docs/serve.md): a TOML file, or a dict of names and paths, or of names and entries.
         host: the address to listen on. Any other than this machine's own needs `token_file`.
-        port: 0 for one that is free.
+        port: the port; 0 for a free one.
         token_file: a file with one token per line. A request must have one of them (`Authorization: Bearer TOKEN`).
         on_start: called with the server's address when it accepts connections.
 
@@ -76,7 +76,7 @@ def _tokens_of(file: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 class _CallableRoom(ModuleType):
-    """An import sets a room as an attribute of the package: here under the name of its function."""
+    """A module that is callable: importing a package sets it as an attribute, under the name of its function."""
 
     __call__ = staticmethod(serve)
 

@@ -21,7 +21,7 @@ from .plans import checked_request
 from .presented import PLANNING
 
 BODY_BYTES_MAX, BODY_SECONDS_MAX = 1 << 20, 30.0
-REQUESTS_MAX, WORKERS = 64, 8  # requests that are accepted, and that are worked on, at a time
+REQUESTS_MAX, WORKERS = 64, 8  # requests that are accepted, and that are processed, at a time
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _SEPARATOR = "\x1f"
 _NAMESPACE, _TABLE = "/namespaces/{namespace}", "/namespaces/{namespace}/tables/{table}"
@@ -46,8 +46,8 @@ class RefusalError(Exception):
 
 
 class Server:
-    """The application. A request must have one of the tokens and address one of the hosts, if there are any: a web page
-    could send requests to a server on this machine under a name of its own."""
+    """The application. A request must have one of the tokens and address one of the hosts, if there are any: otherwise
+    a web page could send requests to a server on this machine under its own name."""
 
     def __init__(self, tables: Mapping[Name, ServedTable], tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = ()):
         self._tables_by_name, self._tokens, self._hosts = tables, [token.encode() for token in tokens], hosts
@@ -64,14 +64,14 @@ class Server:
         self.app = Starlette(routes=routes)
 
     def _answering(self, work: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint: checks, then work, then the answer or the error."""
+        """Return an endpoint: it checks, does the work, then sends the answer or the error."""
 
         async def answer(request: Request) -> Response:
             self._active += 1
             try:
                 self._check(request)
                 result = await work(request)
-                # In a thread, because it may be long, and in ASCII, because a filter that is returned may be odd.
+                # In a thread, because it may take long, and in ASCII, because a returned filter may be malformed.
                 text = None if result is None else await run_in_threadpool(json.dumps, result)
                 return Response(text, 204 if text is None else 200, media_type="application/json")
             except RefusalError as error:
@@ -79,7 +79,7 @@ class Server:
             except errors.SkipstoneError as error:
                 status = next((code for kind, code in _ERRORS if isinstance(error, kind)), 500)
                 refusal = RefusalError(status, str(error))
-            except Exception:  # the client gets an answer in any case, and nothing of what is inside
+            except Exception:  # the client always gets an answer, without internal details
                 _log.exception("%s %s", request.method, request.url.path)
                 refusal = RefusalError(500, "the server failed; its log has the reason")
             finally:
@@ -97,7 +97,7 @@ class Server:
             raise RefusalError(403, "no such host here; serve with a token file to allow any")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         given = token.strip().encode("utf-8", "replace")
-        are_equal = [hmac.compare_digest(given, one) for one in self._tokens]  # all, so that the time tells nothing
+        are_equal = [hmac.compare_digest(given, one) for one in self._tokens]  # all, so that the time reveals nothing
         if self._tokens and not (scheme.lower() == "bearer" and any(are_equal)):
             raise RefusalError(401, "the request has none of the server's tokens")
 
@@ -148,7 +148,7 @@ class Server:
 
 
 async def _body_of(request: Request) -> Any:
-    """The JSON in the body of a request."""
+    """Return the JSON in the body of a request."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):

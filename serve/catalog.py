@@ -1,9 +1,9 @@
-"""The tables of a catalog: a TOML file, and what is kept of each table between requests.
+"""The tables of a catalog: a TOML file, and the state of each table between requests.
 
 [tables."lake.events"]         namespace lake, table events
 path = "/data/events"          relative to the file's folder
 index_path, storage_options    optional, as in `skipstone.open`
-manifest_files = 10000         write manifests of the newest snapshots that have so many files together
+manifest_files = 10000         write manifests of the newest snapshots, up to so many files in total
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ServedTable:
         """Return the table at the newest version, with the newest state of its log. Raises as `skipstone.open`."""
         newest, last = Presented(open_table(self.location, **self.options), self._known), self._newest
         if last is not None and last.state == newest.state:
-            return last  # what was read of it stays in memory
+            return last  # with the parts of it that are in memory
         if last is not None and last.instant.table_id != newest.instant.table_id:
             self._known = newest._known = {}
         if len(self._checked) > _CHECKED_MAX:
@@ -77,7 +77,7 @@ class ServedTable:
             return answer
         snapshots, files_left, properties = [], self.manifest_files, dict(current.metadata["properties"])
         for snapshot in reversed(current.metadata["snapshots"]):
-            # What is right by one mapping of names may be wrong by another.
+            # Manifests that are right with one mapping of names may be wrong with another.
             key = current.instant.table_id, snapshot["snapshot-id"], properties["schema.name-mapping.default"]
             files_left -= int(snapshot["summary"]["total-data-files"])
             try:

@@ -1,8 +1,8 @@
 """The expression JSON of the Iceberg REST protocol, as a predicate that chooses files.
 
 Clients test the rows, and differ: is NULL != 5, is NaN > 5, is -0.0 < 0.0? So the predicate is an upper bound: TRUE for
-each row that any of them may keep. A negated test, `not-eq` and `not-in` also keep NULL and NaN. A part that is not
-understood, or whose literal is not exactly of the column's type, is Unknown, which prunes nothing.
+each row that any of them may keep. A negated test, `not-eq` and `not-in` also keep NULL and NaN. A part that is
+unknown, or whose literal is not exactly of the column's type, is Unknown, which prunes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _US = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class FilterColumn:
-    """A column that prunes: its dotted path, and its Iceberg type as text. `is_finer`: files have nanoseconds, of which
+    """A column that prunes: its dotted path, and its Iceberg type as text. `is_finer`: files have nanoseconds, but
     clients see microseconds."""
 
     path: str
@@ -63,7 +63,7 @@ def _node(expression: Any, negated: bool, columns: Mapping[str, FilterColumn], i
     if column is not None and isinstance(kind, str) and kind in _OPPOSITES:
         try:
             test = _test(_OPPOSITES[kind] if negated else kind, column, expression, negated)
-        except PredicateError:  # a text that is not Unicode, for example
+        except PredicateError:  # for example, a text that is not Unicode
             test = None
     return nodes.Unknown(f"{kind} of {term}"[:200], "not exactly a test of a column") if test is None else test
 
@@ -80,7 +80,7 @@ def _chain(expression: Any, kind: str) -> Iterator[Any]:
 
 
 def _test(kind: str, column: FilterColumn, expression: dict[str, Any], negated: bool) -> Node | None:
-    """The test of one column; None if it is not understood. `negated`: it is the opposite of the client's."""
+    """Return the test of one column; None if it is unknown. `negated`: it is the opposite of the client's."""
     operand, is_float = Column(column.path), column.kind in ("float", "double")
     if kind in ("is-null", "not-null"):
         return nodes.IsNull(operand) if kind == "is-null" else nodes.Not(nodes.IsNull(operand))
@@ -112,14 +112,14 @@ def _test(kind: str, column: FilterColumn, expression: dict[str, Any], negated: 
 
 
 def _of_finer(kind: str, operand: Column, value: Any) -> Node:
-    """A test of nanoseconds that is TRUE wherever it is TRUE of the microseconds, however a client rounds."""
+    """Return a test of nanoseconds that is TRUE if it is TRUE for the microseconds, however a client rounds."""
     above = [nodes.Comparison(">=", operand, Literal(value - _US))] if kind in ("gt", "gt-eq", "eq", "in") else []
     below = [nodes.Comparison("<=", operand, Literal(value + _US))] if kind in ("lt", "lt-eq", "eq", "in") else []
     return nodes.And((*above, *below))
 
 
 def literal_of(kind: str, raw: object) -> Any:
-    """Return a literal of an Iceberg type; None for any other, which clients convert each in their own way."""
+    """Return a literal of an Iceberg type; None for any other, which each client converts in its own way."""
     try:
         if isinstance(raw, str):
             return _of_text(kind, raw)

@@ -1,7 +1,7 @@
-"""Manifests of a snapshot, for clients that plan for themselves: written below the index root when a table is loaded.
+"""Manifests of a snapshot, for clients that plan themselves. They are written below the index root on table load.
 
-Names contain a hash of the contents, and the list is put last: two servers that write one snapshot write the same, and
-a server that is killed leaves no list. Manifests have no bounds: such clients prune by partitions alone.
+Names contain a hash of the contents, and the list is written last: two servers that write one snapshot write the same,
+and a server that is killed leaves no list. Manifests have no bounds: such clients prune only by partitions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .presented import Presented
 
 
 def write_manifests(current: Presented, planned: Presented, checked: CheckedFiles) -> str:
-    """Write the manifest of a snapshot and the list of manifests. Return where the list is. Clients read by metadata of
-    `current`. Raises NotReadableError for files that they would misread."""
+    """Write the manifest of a snapshot and the list of manifests. Return the location of the list. Clients use the
+    metadata of `current`. Raises NotReadableError for files that they would misread."""
     metadata, number, storage = current.parsed, planned.snapshot_id, planned.handle.index_storage
     scan = PlannedScan(ScanRequest.of(planned.handle))
     files = [file for file, _ in made_files(planned, current.mapping, scan, checked)]

@@ -1,7 +1,7 @@
-"""Planning: the body of `POST .../plan` to the scan tasks of the files that are left.
+"""Planning: from the body of `POST .../plan` to the scan tasks of the remaining files.
 
-Of a table that is made to look like Iceberg, a file that a client would misread is refused: by its names and field ids,
-which are compared once, or because logs or deletes of its own format apply to it.
+In a table that is presented as Iceberg, a file that a client would misread is refused: because of its names and field
+ids, which are compared once, or because logs or deletes of its own format apply to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .schemas import NameMapping, ids_of
 _FIELDS = {"snapshot-id": int, "min-rows-requested": int, "case-sensitive": bool, "select": list}
 _CONTENTS = ("data", "position-deletes", "equality-deletes")  # by their number in manifests
 Planned = tuple[DataFile, list[DataFile]]  # a file, and its deletes
-CheckedFiles = dict[tuple, int]  # a file's identity and schema -> how many rows its footer has
+CheckedFiles = dict[tuple, int]  # a file's identity and schema -> the row count of its footer
 
 
 def checked_request(body: Any) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def checked_request(body: Any) -> dict[str, Any]:
 def plan(
     current: Presented, planned: Presented, request: dict[str, Any], checked: CheckedFiles, *, is_raw: bool
 ) -> dict[str, Any]:
-    """Return the answer to a request of a client that knows the table as it is at `current` and reads it at `planned`.
+    """Return the answer to a request of a client that has the table's metadata of `current` and reads it at `planned`.
     `checked`: the files that were compared before; new ones are added. `is_raw`: dates and times of partitions are sent
-    as numbers, and no nulls, because pyiceberg reads no others.
+    as numbers, and no nulls, because pyiceberg can read only this form.
 
     Raises NotReadableError for files that clients would misread, PredicateError for a filter that is nested too deeply.
     """
     where, residual, rows_enough = None, request.get("filter"), request.get("min-rows-requested")
     if residual is not None:
-        columns, rows_enough = current.filter_columns(planned), None  # it is not known which rows the client keeps
+        columns, rows_enough = current.filter_columns(planned), None  # the server does not see which rows clients keep
         where = predicate(residual, columns, case_sensitive=request.get("case-sensitive") is not False)
     planning = PlannedScan(ScanRequest.of(planned.handle), where)
     if planned.kind == ICEBERG:
@@ -100,8 +100,8 @@ def plan(
 def made_files(
     planned: Presented, mapping: NameMapping, planning: PlannedScan, checked: CheckedFiles
 ) -> Iterator[Planned]:
-    """Yield the files of a table that is made to look like Iceberg. Raises NotReadableError if clients misread one."""
-    planned.handle.check_quarantined()  # it warns
+    """Yield the files of a table that is presented as Iceberg. Raises NotReadableError if clients misread one."""
+    planned.handle.check_quarantined()  # this warns
     planning.check_plain()
     planning.check_files(np.ones(planning.pruned.units.count, dtype=bool), every=None)
     rows = TaskRows.of(planning.snapshot, planning.evidence, planning.pruned, (), with_fine=False).columns
@@ -169,7 +169,7 @@ def _checked_files(
 def _of_protocol(
     file: DataFile, types: dict[int, list[IcebergType]], *, is_raw: bool, has_specs: bool
 ) -> dict[str, Any]:
-    """A file as the protocol has it. `has_specs`: for partition columns that are null (`presented.NULLS_MAX`)."""
+    """Return a file as the protocol represents it. `has_specs`: for null partition columns (`presented.NULLS_MAX`)."""
     spec_id, partition = file.spec_id, list(file.partition)
     if is_raw and None in partition:
         nulls = sum(1 << i for i, value in enumerate(partition) if value is None)
@@ -194,7 +194,7 @@ def _of_protocol(
 
 
 def _of_manifest(value: Any) -> Any:
-    """A partition value as manifests have it."""
+    """Return a partition value as manifests store it."""
     if isinstance(value, dt.datetime):
         return datetime_to_micros(value)
     return date_to_days(value) if isinstance(value, dt.date) else value

@@ -1,8 +1,8 @@
 """One version of a table as an Iceberg table: its metadata, and the columns by which filters prune.
 
 Iceberg tables    their own metadata file, unchanged: the same ids, snapshots and manifests
-all others        metadata that is made of our versions: a snapshot per version of a directory, whose number is
-                  its id, or per state of the log from which a version was made; the newest `SNAPSHOTS_MAX`
+all others        metadata from Skipstone's versions: a snapshot per version of a directory, whose number is its id,
+                  or per state of the log from which a version was created; the newest `SNAPSHOTS_MAX`
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SNAPSHOTS_MAX = 100
 NULLS_MAX = 4  # the first partition columns, which may be null in plans
 PLANNING = {"scan-planning-mode": "server"}
 _UNWRITTEN = "not-written-see-the-table-property-skipstone.manifests.avro"
-Snapshot = tuple[dict[str, Any], Schema]  # as metadata has it, and its schema
+Snapshot = tuple[dict[str, Any], Schema]  # as the metadata contains it, and its schema
 
 
 class Presented:
     """A table at the version that a handle sees. Threads may share one.
 
-    instant       the version, with what its log has gone on by since
+    instant       the version, with the newer state of its log if there is one
     kind          directory, delta, iceberg or hudi
     index_root    where manifests are written
-    state         which version, of which log
+    state         the version, and the state of the log
     metadata_location    the metadata file of an Iceberg table, once `metadata` was read; others have no such file
     """
 
@@ -56,7 +56,7 @@ class Presented:
 
     @cached_property
     def mapping(self) -> NameMapping:
-        """How clients find the columns in files."""
+        """The mapping by which clients find the columns in files."""
         return NameMapping(self.instant)
 
     @cached_property
@@ -69,7 +69,7 @@ class Presented:
 
     @cached_property
     def parsed(self) -> TableMetadata:
-        """The same as an object of pyiceberg."""
+        """The metadata as an object of pyiceberg."""
         return TableMetadataUtil.parse_obj(self.metadata)
 
     @cached_property
@@ -88,11 +88,11 @@ class Presented:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The id of the snapshot that this is; None for a log without one."""
+        """The id of this snapshot; None for a log without one."""
         return self._id_of(self.instant if self.handle.snapshot.tail is None else self.handle.snapshot.tail)
 
     def _id_of(self, state: Any) -> int | None:
-        """The snapshot id of a version, or of what a log has gone on by. Delta counts from 0, which is no id."""
+        """Return the snapshot id of a version, or of a newer state of the log. Delta counts from 0, which is no id."""
         number = state.version if self.kind == DIRECTORY or not isinstance(state, Instant) else state.source["version"]
         return None if number is None else number + (self.kind == DELTA)
 
@@ -168,7 +168,7 @@ class Presented:
         return columns
 
     def filter_columns(self, planned: Presented) -> dict[str, FilterColumn]:
-        """The columns by which a filter of a client prunes the files of a listed version, by name."""
+        """Return the columns by which a client's filter prunes the files of a listed version, by name."""
         instant, floats = planned.instant, set()
         for file in instant.file_schemas:  # clients compare 32-bit floats in 32 bits, whatever the table's type
             types = leaf_types(file.schema)

@@ -1,7 +1,7 @@
 """The columns of a version for Iceberg clients: their ids, and the mapping of names by which clients read the files.
 
-A column has the id that it has in Skipstone, in every version. The id of a field within a column is a hash of the
-column's id and the field's path. A name that only files have has a hash of it as its id, so that clients can skip it.
+A column has the same id as in Skipstone, in every version. The id of a field within a column is a hash of the column's
+id and the field's path. A name that only files have gets a hash of it as its id, so that clients can skip it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def iceberg_schema(instant: Instant) -> Schema:
 
 
 def _with_ids(field: pa.Field, number: int, path: str, name: str) -> pa.Field:
-    """A field of a type that Iceberg has, with ids. `path`: the column's id and the names below; `name`: for errors."""
+    """Return a field with ids, of an Iceberg type. `path`: the column's id and the names below; `name`: for errors."""
     kind = plain_type(field.type)
     below = {n: _with_ids(f, _inner_id(f"{path}.{n}"), f"{path}.{n}", f"{name}.{n}") for n, f in children_of(kind)}
     if pa.types.is_map(kind):
@@ -73,7 +73,7 @@ def ids_of(fields: Iterable[pa.Field]) -> Iterator[int | None]:
 
 
 class NameMapping:
-    """Which column each physical name is, in all files of a version; where files differ, in the newest ones. If it
+    """The column of each physical name, in all files of a version; if files differ, in the newest ones. If it
     `is_ambiguous`, a client that loaded the table earlier would misread new files by the old mapping."""
 
     def __init__(self, instant: Instant):
@@ -89,7 +89,7 @@ class NameMapping:
         self.is_ambiguous = any(len(numbers) > 1 for numbers in columns.values())
 
     def to_json(self) -> str:
-        """The value of the table property `schema.name-mapping.default`."""
+        """Return the value of the table property `schema.name-mapping.default`."""
         return json.dumps(_mapped(self._tree))
 
     def misfit_of(self, file: FileSchema, instant: Instant) -> str | None:
@@ -117,7 +117,7 @@ def _merge(tree: dict[str, dict], name: str, kind: pa.DataType, number: int, pat
 
 
 def _mapped(tree: Mapping[str, dict]) -> list[dict[str, Any]]:
-    """One entry per column, with all of its names."""
+    """Return one entry per column, with all of its names."""
     by_id: dict[int, dict[str, Any]] = {}
     for name, node in tree.items():
         entry = by_id.setdefault(node["id"], {"field-id": node["id"], "names": [], "fields": {}})

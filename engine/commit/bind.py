@@ -124,7 +124,7 @@ class _PartitionIds:
         self.new: dict[str, int] = {}
 
     def of(self, texts: pa.ChunkedArray) -> np.ndarray:
-        """uint32 [n]"""
+        """Return the ids of some texts: uint32 [n]."""
         encoded = texts.combine_chunks().dictionary_encode()
         names = encoded.dictionary.to_pylist()
         ids = {**self.new, **self._snapshot.partition_ids(names)}

@@ -1,4 +1,4 @@
-"""Where live files come from. This room writes nothing but a marker.
+"""Find live files. This package writes only a marker file.
 
 `detect.py` finds the table that a user names and its format. `directory.py` lists a directory, compares
 the listing with a version, and finds the folders that need no listing; `table_marker.py` marks a folder in which rows

@@ -19,7 +19,7 @@ Path = tuple[str, ...]  # names from a column to a field within it
 class NamesInFile:
     """The names of one file's columns in the table.
 
-    columns    {name in the file: name in the table}, without the columns that the table lacks
+    columns    {name in the file: name in the table}, only of columns that the table has
     nested     {path in the file: name in the table, or None if the table lacks it} of fields within these columns that
                have another name in the table; for a column itself, why it cannot be read
     """

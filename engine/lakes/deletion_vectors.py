@@ -1,8 +1,8 @@
 """Delta deletion vectors: which files have one, and which rows it deletes.
 
 The descriptors are in the newest checkpoint and in the commits after it. The rows are a 64-bit Roaring bitmap, in the
-descriptor or in a file (the Delta protocol, "Deletion Vectors"), which `pyroaring` decodes. `deltalake` offers only a
-mask of every row of every file at once, which does not end for a table with 1,000 vectors.
+descriptor or in a file (the Delta protocol, "Deletion Vectors"), which `pyroaring` decodes. `deltalake` offers only one
+mask of every row of every file, which does not finish for a table with 1,000 vectors.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _checkpoint_and_commits(storage: Storage, version: int) -> tuple[list[Entry]
         match = _CHECKPOINT.search(entry.path)
         if match is not None and int(match[1]) <= version:
             part = _PART.match(match[2] or "")
-            kind = entry.path if part is None else part[1]  # of a checkpoint in parts: how many there are
+            kind = entry.path if part is None else part[1]  # for a checkpoint in parts: the number of parts
             checkpoints.setdefault(int(match[1]), {}).setdefault(kind, []).append(entry)
     complete = {
         number: parts

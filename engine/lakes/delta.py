@@ -2,7 +2,7 @@
 
 From a recorded state, Skipstone follows the log commit by commit: `_delta_log/00000000000000000042.json` contains one
 action per line (the Delta protocol, "Delta Log Entries"). Checking an unchanged table costs two requests, and a changed
-one costs what changed. If commits are not enough (some expired, the log was replaced, the schema or the protocol
+one costs as much as changed. If commits are not enough (some expired, the log was replaced, the schema or the protocol
 changed), `deltalake` reads the whole state.
 """
 

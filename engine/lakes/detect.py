@@ -1,7 +1,7 @@
-"""Which table a user names, and which format it has.
+"""Find the table that a user names, and its format.
 
 A table is named by its directory, an Iceberg metadata file, a table object of deltalake or pyiceberg, or a name in an
-Iceberg catalog. No library is imported before one of its tables is given or a catalog is read.
+Iceberg catalog. A library is imported only if one of its tables is given or a catalog is read.
 
 A format is detected by the folder that its log creates: `_delta_log`, `.hoodie`, or `metadata` for Iceberg. A listing
 of such a directory contains files that its log has removed, so `create` checks the directory and the folders above it
@@ -46,8 +46,8 @@ class Location:
     metadata         the Iceberg metadata file to read, relative to `path`, or a function that asks the catalog for it;
                      None: the newest in the directory
     log_version      the version of a Delta table object
-    storage_options  open the object store
-    log_options      the same by the names of the log's library
+    storage_options  options that open the object store
+    log_options      the same options, under the names of the log's library
     """
 
     path: str | os.PathLike[str]
@@ -132,7 +132,7 @@ _TABLE_OBJECTS = (
 
 
 class Log(NamedTuple):
-    """A log that was found: its format, and the directory of its table."""
+    """A log: its format, and the directory of its table."""
 
     kind: str
     root: str

@@ -1,16 +1,16 @@
 """A plain directory: its Parquet files, how they differ from a version, and when its folders were last modified.
 
 Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders. Files are Parquet if
-their name has a Parquet ending in any case, or no ending. Our own folder is left out.
+their name has a Parquet ending in any case, or no ending. Skipstone's own folder is left out.
 
 A lake may have millions of files, in one folder or in as many, so the listing is stored in columns (`LISTED`) and few
 folders are listed at a time.
 
-A file that a transaction of this table wrote has the table's id in its name: if it is not live, it is not taken for
-another program's. A file that was removed or replaced in the table, and is on storage unchanged, stays removed.
+A file that a transaction of this table wrote has the table's id in its name: if it is not live, a sync does not add it.
+A file that was removed or replaced in the table, and is unchanged on storage, stays removed.
 
-A file that is created, renamed or removed changes its folder's modification time. So a folder with the time that it had
-when it was listed contains the same files. A file that is overwritten in place does not change it.
+A file that is created, renamed or removed changes its folder's modification time. So if a folder has the same time as
+when it was listed, it contains the same files. A file that is overwritten in place does not change the time.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _ENDINGS = (".parquet", ".parq", ".pq")
 _ROWS_AT_ONCE = 1 << 14
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
 UNKNOWN = 0
-FOLDERS_MAX = 4096  # of more, no times are recorded: each version would carry them
+FOLDERS_MAX = 4096  # if there are more, no times are recorded, because each version would contain them
 _TICK_NS = 20_000_000  # times of files have at least this resolution on disks that count nanoseconds
-_COARSE_NS = 2_000_000_000  # some disks have times of two seconds
+_COARSE_NS = 2_000_000_000  # some disks have a resolution of two seconds
 _REMOTE_DISKS = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre", "gluster", "gpfs", "beegfs", "afs", "ncp")
 
 
@@ -164,7 +164,7 @@ def _is_hidden(name: str) -> bool:
 
 @dataclass
 class Difference:
-    """What the directory has that the version has not (rows of a listing), and the other way round (id -> path)."""
+    """Files of a listing that a version lacks or has otherwise (`LISTED`), and files that it must lose (id -> path)."""
 
     appeared: pa.Table
     removed: dict[int, str]
@@ -172,7 +172,7 @@ class Difference:
 
 def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table | None = None) -> Difference:
     """Compare a listing with a version, by path, size, time and etag. Files that were added after the version `since`
-    are left alone. `live`: the live files of the folders that were listed, as `live_in` returns them; None: all."""
+    are ignored. `live`: the live files of the folders that were listed, as `live_in` returns them; None: all."""
     live = (snapshot.files() if live is None else live).select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= since
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
@@ -196,7 +196,7 @@ def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table 
 
 
 def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
-    """The ids of the live files (uint64, ascending) that a listing has under another size, time or etag."""
+    """Return the ids of the live files (uint64, ascending) that a listing has with another size, time or etag."""
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS])
     positions = pc.index_in(_path_bytes(live), value_set=combine(listed.column("path")))
     live, rows = live.filter(positions.is_valid()), listed.take(positions.drop_null())
@@ -204,7 +204,7 @@ def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
 
 
 def live_in(snapshot: Snapshot, folders: Iterable[str]) -> pa.Table:
-    """The live files of some folders. If paths name the partitions, no others are read."""
+    """Return the live files of some folders. If paths name the partitions, read no others."""
     names, numbers = list(folders), None
     if snapshot.partitions_in_paths:
         from ..hive import partition_of
@@ -220,7 +220,7 @@ def _path_bytes(files: pa.Table) -> pa.Array:
 
 
 def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
-    """bool [n]: `Entry.is_same`, called where not all of an identity agrees."""
+    """Return bool [n]: `Entry.is_same`, called only if some part of an identity differs."""
     same = pc.equal(listed.column("size_bytes"), rows.column("size_bytes"))
     same = pc.and_(same, null_as_false(pc.equal(listed.column("modified_ns"), rows.column("modified_ns"))))
     same_etag = pc.equal(listed.column("etag"), rows.column("etag"))
@@ -234,7 +234,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
 
 
 def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.ndarray:
-    """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
+    """Return bool [listed]: the files that are not live, were not removed, and that no transaction wrote."""
     appeared = is_new.copy()
     if not is_new.any():
         return appeared
@@ -254,14 +254,14 @@ def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.nd
 
 
 def _inside(live: pa.Table, is_missing: np.ndarray) -> np.ndarray:
-    """Positions of those of the missing live files that would be within the directory."""
+    """Return the positions of the missing live files whose paths are within the directory."""
     missing = np.flatnonzero(is_missing)
     paths = live.column("path").take(from_numpy(missing)).to_pylist() if len(missing) else []
     return missing[np.array([not is_outside(path) for path in paths], dtype=bool)]
 
 
 def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: pa.Table | None = None) -> pa.Table:
-    """The listing, and live files of names that it passes over, which were added by name: each is looked up.
+    """Return the listing with the live files whose names it skips, which were added by name: each is looked up.
     `live`: as for `difference`."""
     live, unlisted = snapshot.files() if live is None else live, []
     missing = _inside(live, ~to_numpy(pc.is_in(_path_bytes(live), value_set=combine(listed.column("path")))))
@@ -273,8 +273,8 @@ def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage, live: 
 
 
 def is_own_file(path: str, snapshot: Snapshot) -> bool:
-    """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
-    task was given up while others of it were committed."""
+    """Return True for a file that a transaction of this table wrote and did not publish: the transaction is open, or
+    dead, or did not commit this task."""
     match = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
     return match is not None and is_of_table(match[1], snapshot.instant.table_id)
 
@@ -283,7 +283,7 @@ def is_own_file(path: str, snapshot: Snapshot) -> bool:
 
 
 def is_watched(storage: Storage) -> bool:
-    """Whether looking at a folder's time costs microseconds: a directory on a disk of this machine."""
+    """Return whether reading a folder's time costs microseconds: the directory is on a disk of this machine."""
     return "://" not in storage.uri and not _is_network_disk(os.path.abspath(storage.uri))
 
 
@@ -301,9 +301,9 @@ def folder_times(storage: Storage, folders: Iterable[str], listed_ns: int) -> di
 
 @contextlib.contextmanager
 def with_index_folder(storage: Storage, index_storage: Storage) -> Iterator[int]:
-    """Make the index's folder before the directory is listed: it changes the root's time, and would hide from every
-    handle that nothing else did. Yields the root's time, UNKNOWN if it is not certain. Removes the folder after an
-    error if it is empty."""
+    """Create the index's folder before the directory is listed. Otherwise the folder would change the root's time, and
+    every handle would list again. Yield the root's time, UNKNOWN if it is not certain. After an error, remove the
+    folder if it is empty."""
     root, folder = storage.uri, index_storage.uri
     if not is_watched(storage) or os.path.dirname(folder) != root or os.path.exists(folder):
         yield UNKNOWN
@@ -313,11 +313,11 @@ def with_index_folder(storage: Storage, index_storage: Storage) -> Iterator[int]
         if before is None or before > time.time_ns() - _COARSE_NS:
             yield UNKNOWN
             return
-        with contextlib.suppress(OSError):  # where nothing may be written, the commit says so
+        with contextlib.suppress(OSError):  # if the folder is read-only, the commit raises
             os.mkdir(folder)
         made = modified_ns(storage, "") or UNKNOWN
         is_coarse = made % 1_000_000_000 == 0
-        while not is_coarse and time.time_ns() < made + _TICK_NS:  # later changes have another time
+        while not is_coarse and time.time_ns() < made + _TICK_NS:  # so that later changes have another time
             time.sleep(_TICK_NS / 1e9)
         yield UNKNOWN if is_coarse else made
     except BaseException:

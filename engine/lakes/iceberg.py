@@ -1,8 +1,8 @@
 """Iceberg tables: live files through `pyiceberg`, from the metadata files in the table's directory.
 
-The latest state is the newest metadata file: the one that `version-hint.text` names (tables of a Hadoop catalog), else
-the one with the highest number. If a catalog decides which metadata file counts, name that file instead of the table's
-directory (pyiceberg's `table.metadata_location`): a commit that failed may have left one with a higher number.
+The latest state is the newest metadata file: the one that `version-hint.text` names (tables of a Hadoop catalog), or
+otherwise the one with the highest number. If a catalog decides which metadata file counts, name that file instead of
+the directory (pyiceberg's `table.metadata_location`): a failed commit may have left one with a higher number.
 
 Changes between two snapshots are the manifests that only one of them has. An unchanged table costs one or two requests.
 If there are delete files, or the earlier snapshot expired, every manifest is read.
@@ -62,12 +62,12 @@ class IcebergSource:
 
     @property
     def catalog_table(self) -> CatalogTable | None:
-        """The table in its catalog, which commits go through; None if the table was not opened through a catalog."""
+        """The table in its catalog, through which commits go; None if the table was not opened through a catalog."""
         table = self._metadata
         return table if isinstance(table, CatalogTable) and table.has_catalog else None
 
     def data_files(self, table: Table) -> dict[str, DataFile]:
-        """Return the live data files of a table object's current snapshot, by their paths in our manifest."""
+        """Return the live data files of a table object's current snapshot, by their paths in Skipstone's manifest."""
         with storage_errors(self._storage, "pyiceberg"):
             manifests = _Manifests.of(table, None if (now := table.current_snapshot()) is None else now.snapshot_id)
             entries = (entry for manifest in manifests.data.values() for entry in live_entries(table.io, manifest))
@@ -171,7 +171,7 @@ class IcebergSource:
 
 
 class _Snapshot:
-    """The current snapshot of a metadata file. Its manifests are read on demand and kept."""
+    """The current snapshot of a metadata file. Its manifests are read on demand and cached."""
 
     def __init__(self, storage: Storage, table: StaticTable):
         self.storage, self.table = storage, table
@@ -267,7 +267,7 @@ class _Snapshot:
 
     @cached_property
     def _log_only(self) -> dict[int, list[str] | None]:
-        """For each spec: the columns with an identity transform, except our partition columns."""
+        """Return, per spec, the columns with an identity transform, except the table's partition columns."""
         return log_only_columns(self.table, self._partition_ids)
 
     # -- columns ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Catalogs, metadata files and manifests of Iceberg tables, through pyiceberg, and the options that it shares with us.
+"""Catalogs, metadata files and manifests of Iceberg tables, through pyiceberg, and the options that Skipstone shares.
 
-Only the caller's options decide what opens files. The properties of a table may name endpoints and, with `py-io-impl`,
+Only the caller's options decide what opens files. The properties of a table may name endpoints and, by `py-io-impl`,
 any callable of any module; `pyiceberg.table.StaticTable.from_metadata` would follow them.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import StaticTable
     from pyiceberg.table.snapshots import Snapshot
 
-# Options that mean the same to pyiceberg's file systems and to our storages.
+# Options that mean the same to pyiceberg's file systems and to Skipstone's storages.
 _PYICEBERG_NAMES = {
     "s3.endpoint": "endpoint",
     "s3.region": "region",
@@ -42,7 +42,7 @@ class CatalogTable:
         self._is_first = True
 
     def __call__(self) -> str:
-        """Return the metadata file of the table object at the first call, and what the catalog names at later ones."""
+        """Return the metadata file of the table object at the first call, and the catalog's newest at later calls."""
         is_first, self._is_first = self._is_first, False
         return self.metadata_of(self._table if is_first or not self.has_catalog else self.load())
 
@@ -89,19 +89,19 @@ def _from_catalog(request: Callable[[], Any], name: Any) -> Any:
         raise NotATableError(f"{name}: the catalog has no such table") from error
     except ValueError as error:
         raise InvalidArgumentError(f"{name}: the catalog is not configured ({str(error).splitlines()[0]})") from error
-    except Exception as error:  # catalogs raise what their clients do
+    except Exception as error:  # catalogs raise the errors of their clients
         kind = type(error).__name__  # its text may contain credentials
         raise StorageError(f"{name}: the catalog cannot be read ({kind})") from None
 
 
 def pyiceberg_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our options, and the same options by pyiceberg's names."""
+    """Return Skipstone's options, and the same options by pyiceberg's names."""
     same = {name: options[ours] for name, ours in _PYICEBERG_NAMES.items() if ours in options}
     return {**same, **options}
 
 
 def our_options(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of our storages among the properties of a pyiceberg FileIO."""
+    """Return the options of Skipstone's storages among the properties of a pyiceberg FileIO."""
     return {ours: properties[name] for name, ours in _PYICEBERG_NAMES.items() if properties.get(name)}
 
 

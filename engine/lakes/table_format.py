@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 1 << 16
 
 # One row per live file.
-#   deletes    identifies the deletes that apply to the file, or says why Skipstone cannot read its rows; null if every
-#              row is live. It is part of the file's identity.
-#   row_count  as the log says, deleted rows included; null if unknown
+#   deletes    identifies the deletes that apply to the file, or the reason why Skipstone cannot read its rows; null if
+#              every row is live. It is part of the file's identity.
+#   row_count  as the log records it, deleted rows included; null if unknown
 #   log_only   columns, except partition columns, whose single value only the log has if the file lacks them
 # The other fields are for files that form slices, as in the manifest; null elsewhere (`kind`: a base file).
 LOG_FILES = pa.schema(
@@ -50,8 +50,8 @@ class Changes:
     """What changed between two states.
 
     added      files that were added or changed (LOG_FILES); all live files if `removed` is None
-    removed    every path that is no longer live as it was; None if the log does not show it
-    groups     (partition, file group): of these only the files in `added` are live
+    removed    every path that is no longer live unchanged; None if the log does not show it
+    groups     (partition, file group): only the files of these in `added` are live
     """
 
     added: pa.Table
@@ -84,8 +84,8 @@ class LogState:
     position    finds the state again: see `LogSource.state_at`
     table_id    the log's id of its table; a table that was created again has another
     mark        differs between states of one version if the log was replaced
-    columns     the table's; None if they are those of the state that this one was compared with
-    changes     since the state that this one was compared with; every live file if there was none
+    columns     the table's; None if they are the columns of the state to which this one was compared
+    changes     since the state to which this one was compared; every live file if there was none
     live_files  returns every live file (LOG_FILES), for a table of which nothing recorded remains valid
     """
 
@@ -102,7 +102,7 @@ class LogState:
 class LogSource(Protocol):
     """The log of one table.
 
-    location    opens the table in another process: its directory, or the last metadata file if the newest may not count
+    location    opens the table in another process: its directory, or the last metadata file if the newest may be wrong
     """
 
     @property
@@ -117,7 +117,7 @@ class LogSource(Protocol):
         ...
 
     def position_of(self, log_version: int) -> str:
-        """Return the position of a version. Raises NotATableError if the log lacks it; else as `state_at`."""
+        """Return the position of a version. Raises NotATableError if the log lacks it; otherwise as `state_at`."""
         ...
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
@@ -148,7 +148,7 @@ def describe(state: LogState) -> dict[str, Any]:
 
 
 def recorded_state(instant: Instant) -> RecordedState:
-    """Return the state of the log that a Skipstone version was made from."""
+    """Return the state of the log that a Skipstone version recorded."""
     source = instant.source
     keys = {number: key for key, number in source["keys"].items()}
     return RecordedState(
@@ -219,7 +219,7 @@ def missing_package(package: str, extra: str) -> InvalidArgumentError:
 
 @contextlib.contextmanager
 def storage_errors(storage: Storage, package: str) -> Iterator[None]:
-    """Turn what a package raises about a log into a StorageError that names the table."""
+    """Turn the errors of a package about a log into a StorageError that names the table."""
     try:
         yield
     except NotReadableError as error:  # about a file that may be stored anywhere

@@ -1,7 +1,7 @@
-"""The file that makes a folder recognizable whose table removed rows or files, also if its index is lost.
+"""The marker file of a folder whose table removed rows or files. It identifies the folder even if its index is lost.
 
-The data files of removed rows stay in the folder until `clean(delete_data=True)`. Who lists the folder without the
-index would count them again. So the file is written before the first commit that leaves such files behind.
+The data files of removed rows stay in the folder until `clean(delete_data=True)`. A program that lists the folder
+without the index would count them again. So the file is written before the first commit that leaves such files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write_marker(storage: Storage, table_id: str, index_uri: str) -> None:
 
 
 def read_marker(storage: Storage) -> dict[str, Any] | None:
-    """Return what the file says, {} if it cannot be understood; None if there is none."""
+    """Return the content of the file, {} if it cannot be parsed; None if there is no file."""
     try:
         content = json.loads(storage.read(MARKER, _BYTES_MAX))
     except FileMissingError:
@@ -38,7 +38,7 @@ def read_marker(storage: Storage) -> dict[str, Any] | None:
 
 
 def without_index(storage: Storage, marker: dict[str, Any]) -> InvalidArgumentError:
-    """The error for a folder that has the file, and no index."""
+    """Return the error for a folder that has the file, and no index."""
     index = marker.get("index")
     where = f" It was in {index}." if isinstance(index, str) else ""
     return InvalidArgumentError(

@@ -1,11 +1,11 @@
-"""Statistics of one column in one unit (a row group or a file): how they are computed, combined, cut short and stored.
+"""Statistics of one column in one unit (a row group or a file): how they are computed, combined, shortened and stored.
 
 `holds_no_values`: every value is certainly null or NaN. The index of files stores it instead of `value_count`, which
-takes bytes, and stores `value_count` only if it is not the number of the file's rows.
+needs bytes, and stores `value_count` only if it differs from the file's row count.
 
 Bounds are order codes (int64) or order bytes of the column's own type (see `canon`); None is an open end. They span
-the values that are neither null nor NaN. An *exact* bound is a value that is there; a loose one only prunes. Counts
-are None if they were not counted: unknown never means zero.
+the values that are neither null nor NaN. An *exact* bound is a value of the unit; a loose one only prunes. Counts are
+None if they were not counted: unknown never means zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...base.arrays import from_numpy, to_numpy, valid_mask
 
-BOUND_BYTES_MAX = 64  # longer bounds of strings are cut: the lower one down, the upper one up
+BOUND_BYTES_MAX = 64  # longer bounds of strings are shortened: the lower one down, the upper one up
 
 STATS_FIELDS = [
     pa.field("min_code", pa.int64()),
@@ -60,7 +60,7 @@ class ColumnStats(NamedTuple):
 
 
 def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
-    """Exact statistics of an array; None for a type that is not indexed."""
+    """Return exact statistics of an array; None for a type that is not indexed."""
     array = canon.flatten(array)
     order = canon.order_class(array.type)
     if order is None:
@@ -88,7 +88,7 @@ def of_array(array: pa.Array | pa.ChunkedArray) -> ColumnStats | None:
 
 
 def shortened(stats: ColumnStats) -> ColumnStats:
-    """Cuts long byte bounds: the lower to a prefix of itself, the upper to one that is greater; open if none is."""
+    """Shorten long byte bounds: the lower to a prefix of itself, the upper to a greater prefix, or open."""
     if isinstance(stats.lower, bytes) and len(stats.lower) > BOUND_BYTES_MAX:
         stats = stats._replace(lower=stats.lower[:BOUND_BYTES_MAX], lower_exact=False)
     if isinstance(stats.upper, bytes) and len(stats.upper) > BOUND_BYTES_MAX:
@@ -97,13 +97,13 @@ def shortened(stats: ColumnStats) -> ColumnStats:
 
 
 def rounded_up(prefix: bytes) -> bytes | None:
-    """The least byte string above everything that starts with `prefix`; None where there is none (all 0xFF)."""
+    """Return the least byte string above every string that starts with `prefix`; None if there is none (all 0xFF)."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def combine(parts: Sequence[ColumnStats]) -> ColumnStats:
-    """Statistics of the union of units. A bound that one part with values lacks is unknown for the whole."""
+    """Return statistics of the union of units. If a part with values lacks a bound, the union lacks it."""
     if len(parts) == 1 and not parts[0].holds_no_values:
         return parts[0]
     filled = [p for p in parts if not p.holds_no_values]
@@ -131,7 +131,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 
 def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
-    """The stored columns (STATS_FIELDS) of many statistics."""
+    """Return the stored columns (STATS_FIELDS) of many statistics."""
     lower, upper, *are_exact, nulls, nans, values, packed, plain = list(zip(*rows, strict=True)) or [()] * 9
     bounds = lower, upper
     columns: list[Sequence] = [
@@ -146,7 +146,7 @@ def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
 
 
 def numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """(int64 values with 0 where unknown, bool known) of a stored count or code column."""
+    """Return (int64 values with 0 where unknown, bool known) of a stored count or code column."""
     valid = valid_mask(array)
     values = to_numpy(array)
     if values.dtype != np.int64:

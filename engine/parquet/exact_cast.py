@@ -1,4 +1,4 @@
-"""Cast rows to the table's types if nothing is lost; raise if something would be."""
+"""Cast rows to the table's types without loss; raise if a value would change."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
 
 
 def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
-    """The column in the field's type. Raises SchemaError if a value does not fit, or if the types are of other
-    kinds: a text is no number, a time of day is not dropped from a timestamp."""
+    """Return the column in the field's type. Raise SchemaError if a value does not fit, or if the types are of
+    different kinds: a text is no number, and a timestamp does not lose its time of day."""
     kind = wanted.type
     if column.type == kind:
         return column
@@ -33,7 +33,7 @@ def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
 
 
 def cast_by_field_name(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column cast to a type; a struct's children are found by their names, and null where it has none of a name."""
+    """Return a column cast to a type. A struct's children are found by their names, and are null if it lacks one."""
     if not pa.types.is_struct(kind) or not pa.types.is_struct(column.type):
         return column.cast(kind)
     return pa.chunked_array([_conformed_struct(chunk, kind) for chunk in column.chunks], kind)
@@ -45,7 +45,7 @@ def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructAr
         index = array.type.get_field_index(field.name)
         if index < 0:
             child = pa.nulls(len(array), field.type)
-        else:  # by position: a name with dots would be taken for a path
+        else:  # by position: a name with dots would be interpreted as a path
             child = combine(cast_by_field_name(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
         if not field.nullable and pc.any(pc.and_(child.is_null(), array.is_valid())).as_py():
             raise ValueError(f"field {field.name!r} does not allow nulls")
@@ -59,16 +59,16 @@ def _comes_back(result: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
         back = result.cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
-    if pa.types.is_float16(column.type):  # pyarrow 20 and older compare no halves
+    if pa.types.is_float16(column.type):  # pyarrow 20 and older cannot compare halves
         back, column = back.cast(pa.float32()), column.cast(pa.float32())
     same = pc.equal(back, column)
     if pa.types.is_floating(column.type):
-        same = pc.or_kleene(same, pc.is_nan(column))  # a NaN stays one in any width
+        same = pc.or_kleene(same, pc.is_nan(column))  # a NaN stays NaN in any width
     return pc.all(same).as_py() is not False
 
 
 def _is_of_kind(source: pa.DataType, kind: pa.DataType) -> bool:
-    """Return True if a cast that checks its values may be tried."""
+    """Return True if a cast that checks its values may be attempted."""
     if pa.types.is_null(source) or is_exact_widening(source, kind):
         return True
     if canon.is_uuid(kind):

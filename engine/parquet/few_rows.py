@@ -18,10 +18,10 @@ _BATCH_ROWS = 4096
 def rows_at_positions(
     file: pq.ParquetFile, group: int, columns: list[str], wanted: np.ndarray, *, use_threads: bool
 ) -> list[pa.RecordBatch]:
-    """The rows at ascending positions (at least one) of some columns of a row group; `use_threads`: pyarrow's."""
+    """Return rows at ascending positions (at least one) in some columns of a row group. `use_threads`: pyarrow's."""
     parts: list[pa.RecordBatch] = []
     start = 0
-    # A batch that is released gives its memory to the next; fresh memory costs more than decoding.
+    # The memory of a released batch is reused for the next; fresh memory costs more than decoding.
     for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=use_threads):
         first, end = np.searchsorted(wanted, (start, start + batch.num_rows))
         if first < end:
@@ -33,18 +33,18 @@ def rows_at_positions(
 
 
 def without_views(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """A column; string and binary views, of which Arrow takes no rows, become strings and binaries."""
+    """Return a column in which string and binary views, of which Arrow takes no rows, become strings and binaries."""
     if pa.types.is_string_view(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
-    """Some rows of a batch, in memory of their own if Arrow can copy them."""
+    """Return some rows of a batch, in their own memory if Arrow can copy them."""
     try:
         if any(pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype) for dtype in batch.schema.types):
             columns = [without_views(column) for column in batch.columns]
             batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         return [batch.take(from_numpy(rows))]
-    except pa.ArrowNotImplementedError:  # structs of views have no take either
+    except pa.ArrowNotImplementedError:  # structs of views have no `take` either
         return [batch.slice(row, 1) for row in rows.tolist()]

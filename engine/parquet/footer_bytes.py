@@ -1,19 +1,19 @@
-"""The check of a footer, and its row groups, read from its bytes.
+"""Check a footer, and read its row groups from its bytes.
 
 pyarrow ends the whole process (`std::terminate`) if it reads a column chunk, or its statistics, of a footer that
-contradicts itself: more chunks than the schema has leaves, level histograms of other lengths than levels, a bound that
-is shorter than its type, a column encrypted by a key of its own. So this module reads the row groups, and refuses such
-a footer before pyarrow reads a chunk. It parses the footer as pyarrow writes it again, which is well-formed Thrift
-whatever the file contains.
+contradicts itself: more chunks than the schema has leaves, level histograms whose length is not that of the levels, a
+bound that is shorter than its type, a column encrypted by its own key. So this module reads the row groups, and refuses
+such a footer before pyarrow reads a chunk. It parses the footer as pyarrow writes it again, which is well-formed Thrift
+for any content of the file.
 
 Which bounds are in the order of their column's type (`FooterBytes.has_ordered_bounds`):
 
-Bounds of what is stored, and compares, as signed numbers were right in every writer: they always count. Those of byte
-strings, decimals in bytes, half floats and unsigned numbers were taken by comparing signed bytes or signed numbers
-before footers named the order (`column_orders`, 2017: parquet-mr 1.10, parquet-cpp 1.3). So they count only
+Bounds of values that are stored and compared as signed numbers were right in every writer: they always count. Bounds of
+byte strings, decimals in bytes, half floats and unsigned numbers were computed by comparing signed bytes or signed
+numbers before footers declared the order (`column_orders`, 2017: parquet-mr 1.10, parquet-cpp 1.3). So they count only
 
 - if the footer declares for that column that its bounds are in the order of the type: then they are `min_value` and
-  `max_value`, and not the deprecated `min` and `max`
+  `max_value`, not the deprecated `min` and `max`
 - and if no bug of the writer is known. Many writers compared decimals in bytes wrongly, so those count only if the
   writer is known to be right.
 
@@ -51,8 +51,8 @@ _TYPE_DEFINED = 1
 _IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _VERSION = re.compile(r"(\S+) version (?:v|py-)?(\d+)\.(\d+)\.(\d+)")
 
-# From which version on a writer compares decimals in bytes as numbers. parquet-rs does not yet where their lengths
-# differ (arrow-rs#10860, arrow-rs#11073); DuckDB writes no such ones.
+# The version since which a writer compares decimals in bytes as numbers. parquet-rs does not yet if their lengths
+# differ (arrow-rs#10860, arrow-rs#11073); DuckDB writes no such decimals.
 _DECIMALS_SINCE = {
     ("parquet-mr", "FIXED_LEN_BYTE_ARRAY"): (1, 10, 0),
     ("parquet-mr", "BYTE_ARRAY"): (1, 10, 0),
@@ -62,13 +62,13 @@ _DECIMALS_SINCE = {
     ("delta-rs", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),  # a later parquet-rs
     ("DuckDB", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),
 }
-_UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers from the first
+_UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers since their first version
 
 _MAGIC = b"PAR1"
 _KERNELS = "engine.parquet.kernels_footer"
 _CHUNK_PLAIN_NS, _FOOTER_PLAIN_NS = 25_000, 200_000
 BoundsOf: TypeAlias = Callable[[bytes, bytes], tuple[Any, Any] | None]
-_COUNT_MAX = 1 << 48  # of rows, values and bytes: beyond, sums over many files pass 64 bits
+_COUNT_MAX = 1 << 48  # of rows, values and bytes: above it, sums over many files exceed 64 bits
 _STORED_AS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}  # formats of `struct`
 
 
@@ -77,8 +77,8 @@ class Chunk(NamedTuple):
 
     null_count    None if the footer has none
     bounds        (least, greatest) as stored, in the fields that the column's order selects: int, float, bool or bytes;
-                  None where one is missing, or is no value of the leaf's type
-    has_bounds    both are there, valid or not
+                  None if one is missing, or is not a value of the leaf's type
+    has_bounds    both exist, valid or not
     """
 
     value_count: int
@@ -101,13 +101,13 @@ class RowGroup:
 class FooterBytes:
     """The content of a footer.
 
-    created_by     the writer's name and version; "" where it gives none that can be read
+    created_by     the writer's name and version; "" if they are missing or cannot be decoded
     leaves         pyarrow's ColumnSchema of each leaf
     defined        the positions of the leaves whose bounds are in the order of their type
     row_groups     their sizes
-    chunks         of each row group, by leaf
+    chunks         for each row group, by leaf
     common         the bytes of the schema and of the key-value pairs, which files of one writer share; None if they are
-                   not known
+                   unknown
     """
 
     created_by: str
@@ -125,7 +125,7 @@ class FooterBytes:
         is_unsigned = pa.types.is_unsigned_integer(kind)
         if physical not in _IN_BYTES and not is_unsigned:
             return True
-        if leaf not in self.defined or not self.created_by:  # bounds of a footer without a writer do not count
+        if leaf not in self.defined or not self.created_by:  # bounds in a footer without a writer do not count
             return False
         named = _VERSION.match(self.created_by)
         name, version = (named[1], tuple(map(int, named.groups()[1:]))) if named else ("", ())
@@ -145,7 +145,7 @@ def footer_bytes(
     Args:
         path: of the file, for errors.
         size_bytes: of the file; None if it is not known, and offsets are not checked.
-        stored: the bytes of the footer in its file. Most writers write the same bytes as pyarrow, which are then not
+        stored: the bytes of the footer in its file. Most writers write the same bytes as pyarrow; then they are not
             parsed again.
 
     Raises CorruptionError for a footer that contradicts itself, or is encrypted, even in part.
@@ -172,8 +172,8 @@ def footer_bytes(
 class _Leaves(NamedTuple):
     """The leaves of a pyarrow ParquetSchema.
 
-    levels    as `kernels_footer.read_footer` gets them
-    bounds    of each leaf, the function from two bounds as stored to their values; None if they are not valid
+    levels    the argument of `kernels_footer.read_footer`
+    bounds    per leaf, a function from two stored bounds to their values; None if they are not valid
     """
 
     schema: Any
@@ -186,7 +186,7 @@ _newest_leaves: _Leaves | None = None
 
 
 def _leaves_of(schema: Any) -> _Leaves:
-    """The newest is kept: most files have the schema of the file before."""
+    """Return the leaves of a schema. Cache the newest: most files have the schema of the file before."""
     global _newest_leaves
     kept = _newest_leaves
     if kept is None or not schema.equals(kept.schema):
@@ -205,7 +205,7 @@ def _fields_of(data: bytes) -> dict[int, Any]:
 
 
 def parsed_footer(fields: dict[int, Any], leaves: _Leaves, size_bytes: int | None) -> FooterBytes:
-    """The plain twin of `kernels_footer.read_footer`. Raises ValueError or KeyError."""
+    """Return the plain twin of `kernels_footer.read_footer`. Raises ValueError or KeyError."""
     orders = fields.get(_COLUMN_ORDERS, ())
     defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
     groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
@@ -217,7 +217,7 @@ def parsed_footer(fields: dict[int, Any], leaves: _Leaves, size_bytes: int | Non
 def _read_by_kernel(
     kernels: ModuleType | None, data: bytes, leaves: _Leaves, size_bytes: int | None
 ) -> FooterBytes | None:
-    """The content of a footer; None if the kernel refuses it."""
+    """Return the content of a footer; None if the kernel refuses it."""
     if kernels is None:
         return None
     read = kernels.read_footer(read_only(data), leaves.levels, -1 if size_bytes is None else size_bytes)
@@ -241,46 +241,46 @@ def _read_by_kernel(
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
-    """The row groups in pyarrow's FileMetaData of a file that this process has written: nothing is checked."""
+    """Return the row groups in pyarrow's FileMetaData of a file that this process has written: nothing is checked."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes = [sum(group.column(leaf).total_compressed_size for leaf in range(group.num_columns)) for group in groups]
     return [RowGroup(group.num_rows, size) for group, size in zip(groups, sizes, strict=True)]
 
 
 def rewritten(metadata: Any) -> bytes:
-    """The footer of pyarrow's FileMetaData, as pyarrow writes it: Thrift alone, as in a pickle."""
+    """Return the footer of pyarrow's FileMetaData as pyarrow writes it: only the Thrift bytes, as in a pickle."""
     data: bytes = metadata.__reduce__()[1][0].to_pybytes()
     return data
 
 
 def metadata_of(footer: bytes) -> Any:
-    """pyarrow's FileMetaData of a footer, as it reads a file: loading it as a pickle ends the process if the footer is
-    damaged. Raises ArrowException or OSError."""
+    """Return pyarrow's FileMetaData of a footer, read like a file, because unpickling a damaged footer ends the
+    process. Raise ArrowException or OSError."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer, struct.pack("<I", len(footer)), _MAGIC))))
 
 
 def expect_footers(count: int) -> None:
-    """Load the kernel now if it pays for so many footers."""
+    """Load the kernel now if that many footers justify it."""
     load_for(_KERNELS, count * _FOOTER_PLAIN_NS)
 
 
 class Known(NamedTuple):
-    """What footers of one writer have in common."""
+    """The common content of the footers of one writer."""
 
     common: tuple[bytes, bytes]
     leaves: _Leaves
 
 
 def known_by(footer: FooterBytes, metadata: Any) -> Known | None:
-    """What a footer may have in common with others; None if the kernel did not read it."""
+    """Return the content that a footer may share with others; None if the kernel did not read it."""
     return None if footer.common is None else Known(footer.common, _leaves_of(metadata.schema))
 
 
 def footer_alike(stored: bytes, known: Known, size_bytes: int) -> FooterBytes | None:
-    """The content of a footer, by its bytes in its file, if it has what is known of another footer in common, and
-    pyarrow writes the same bytes; else None."""
+    """Return the content of a footer, from its bytes in its file. Return None if it does not share the `known` content,
+    or if pyarrow would write other bytes."""
     kernels = kernels_for(_KERNELS, _CHUNK_PLAIN_NS * len(known.leaves.columns))
     footer = _read_by_kernel(kernels, stored, known.leaves, size_bytes)
     if footer is None or footer.common != known.common:
@@ -351,13 +351,13 @@ def _bounds_of(physical_type: str, length: int) -> BoundsOf:
             return stored.unpack(low)[0], stored.unpack(high)[0]
 
         return unpacked
-    if physical_type == "FIXED_LEN_BYTE_ARRAY":  # some writers cut long ones short
+    if physical_type == "FIXED_LEN_BYTE_ARRAY":  # some writers shorten long bounds
         return lambda low, high: (low, high) if 0 < len(low) <= length and 0 < len(high) <= length else None
     return lambda low, high: (low, high) if physical_type == "BYTE_ARRAY" else None
 
 
 def bare_chunk_at(data: bytes, offset: int) -> tuple[bytes, int]:
-    """(a column chunk up to the offsets of its pages, where it ends). Raises ValueError for one without metadata."""
+    """Return (a column chunk up to the offsets of its pages, where it ends). Raise ValueError if it has no metadata."""
     end, kept = offset, None
     for number, _, begin, stop, _ in fields_at(data, offset):
         end = stop

@@ -1,12 +1,12 @@
-"""Statistics from Parquet footers: no data is read.
+"""Statistics from Parquet footers, without reading data.
 
-Statistics of a footer count only if writers are known to write them right:
+Statistics of a footer count only if writers are known to write them correctly:
 
-- bounds that may be in another order than the values' are none (`footer_bytes.py`)
+- bounds that may be in another order than the values' are ignored (`footer_bytes.py`)
 - float bounds exclude NaN, and no writer counts it, so the NaN count is unknown; if one bound is NaN, neither counts
 - INT96 has no defined order: no bounds
-- bounds of strings, binaries and fixed-size binaries may have been cut short: they prune, they are not exact
-- unsigned values come as signed numbers and are read back by their width; times come in the file's own unit
+- bounds of strings, binaries and fixed-size binaries may have been shortened: they prune, they are not exact
+- unsigned values are stored as signed numbers and converted by their width; times have the file's own unit
 - a missing count is unknown, never zero
 
 Leaves below lists and maps are not covered.
@@ -42,11 +42,11 @@ BoundReader = Callable[[Any], int | bytes | None]
 # too many open files or a missing permission: it proves nothing about the file.
 FILE_ERRORS = (CorruptionError, NotReadableError, FileMissingError, UnreachableError)
 
-_TAIL_BYTES = 64 << 10  # what pyarrow reads of a file first
+_TAIL_BYTES = 64 << 10  # the part of a file that pyarrow reads first
 _MAGIC = b"PAR1"
 
-# Times that old writers, and Spark, stored as INT96 are microseconds: as nanoseconds, pyarrow's choice, they would come
-# out as another year before 1677 and after 2262. Spark's own reader also has nothing finer.
+# Old writers, and Spark, stored times as INT96. They are read as microseconds: as nanoseconds, pyarrow's default, times
+# before 1677 and after 2262 would get another year. Spark's own reader also has nothing finer.
 READ_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -54,7 +54,7 @@ _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 @dataclass(frozen=True)
 class Footer:
     """What a footer contains: the Arrow schema (`stored_schema`: with all its metadata), the row groups, and statistics
-    per leaf (dotted path) and row group. `packed`: the footer as an index keeps it of a remote file."""
+    per leaf (dotted path) and row group. `packed`: the footer of a remote file as an index stores it."""
 
     schema: pa.Schema
     row_groups: list[RowGroup]
@@ -92,18 +92,18 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
 
 
 def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
-    """`open_parquet`, by the packed footer that an index has of the file, whose own is not read."""
+    """Do `open_parquet` with the packed footer that an index has of the file, without reading the file's own."""
     from .packed_footer import unpacked_footer
 
     return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
 def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: str) -> pa.Table:
-    """Some columns of a row group. Raises CorruptionError if its pages contain fewer rows than its footer declares,
-    which pyarrow accepts.
+    """Return some columns of a row group. Raise CorruptionError if its pages contain fewer rows than its footer
+    declares, which pyarrow accepts.
 
-    A remote file is decoded in the calling thread: a thread of pyarrow's would free a Python object, and one that does
-    so while the interpreter ends aborts the process.
+    A remote file is decoded in the calling thread. A thread of pyarrow's would free a Python object, and if it does so
+    while the interpreter ends, the process aborts.
     """
     rows = file.read_row_group(group, columns=columns, use_threads=file.remote is None)
     if rows.num_rows != file.metadata.row_group(group).num_rows:
@@ -115,7 +115,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
     import pyarrow.parquet as pq
 
     if entry.size_bytes == 0:
-        storage.stat(entry.path)  # raises if it is a link that leads nowhere
+        storage.stat(entry.path)  # raises if it is a dangling link
         raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
     message = "not a whole Parquet file ({}); if it is still being written, the next sync reads it"
     with _refusals(entry.path, message):
@@ -143,8 +143,8 @@ def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes
 
 @contextlib.contextmanager
 def _refusals(path: str, message: str) -> Iterator[None]:
-    """What pyarrow, or parsing, raises for bytes that are no whole Parquet becomes a CorruptionError: the message, with
-    the error's first line in it. What the operating system raises has an errno, and is a StorageError."""
+    """Turn the errors of pyarrow, or of parsing, for bytes that are not complete Parquet into a CorruptionError: the
+    message with the error's first line. An error of the operating system has an errno, and becomes a StorageError."""
     try:
         yield
     except CorruptionError as error:
@@ -162,7 +162,7 @@ def _refusals(path: str, message: str) -> Iterator[None]:
 
 
 def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
-    """Fetch a row group's chunks of some columns (top-level names) in few requests, side by side, if the file, opened
+    """Fetch a row group's chunks of some columns (top-level names) in few parallel requests, if the file, opened
     by `open_parquet`, is in an object store. Return False for a local file, which Arrow reads itself."""
     if file.remote is None:
         return False
@@ -171,8 +171,8 @@ def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
 
 
 def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-    """(offset, length) of each chunk of some columns of a row group (top-level names, or dotted paths of fields of
-    structs)."""
+    """Return (offset, length) of each chunk of some columns of a row group (top-level names, or dotted paths of fields
+    of structs)."""
     row_group, wanted = file.metadata.row_group(group), set(columns)
     below = tuple(f"{name}." for name in columns)
     ranges = []
@@ -187,12 +187,12 @@ def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> li
 
 
 def corruption_errors(path: str) -> contextlib.AbstractContextManager[None]:
-    """Raise CorruptionError, with the file's path, for what pyarrow raises for damaged pages."""
+    """Raise CorruptionError, with the file's path, for the errors of pyarrow for damaged pages."""
     return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
 
 
 def range_file(storage: Storage, entry: Entry) -> RangeFile:
-    """A file, local or remote, whose bytes are read range by range."""
+    """Return a file, local or remote, whose bytes are read range by range."""
     source = storage.open_file(entry)
     if isinstance(source, str):
         return RangeFile(entry.size_bytes, lambda ranges: storage.read_ranges(entry.path, ranges), entry.path)
@@ -201,10 +201,10 @@ def range_file(storage: Storage, entry: Entry) -> RangeFile:
 
 @contextlib.contextmanager
 def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
-    """The file of a row of the manifest (path and identity), open to be indexed; `file.parsed` has its footer.
+    """Yield the file of a row of the manifest (path and identity), open to be indexed; `file.parsed` has its footer.
 
-    Raises NotReadableError if another file is there, also if it replaced the file while the block read it: an index
-    would describe the wrong file.
+    Raise NotReadableError if another file has this path, or replaced the file while the block read it: otherwise an
+    index would describe the wrong file.
     """
     entry = indexed_entry(storage, row)
     file = open_parquet(storage, entry, is_checked=False)
@@ -215,7 +215,7 @@ def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.Parque
 
 
 def indexed_entry(storage: Storage, row: Mapping[str, Any]) -> Entry:
-    """What storage has under the path of a row of the manifest. Raises NotReadableError if it is another file."""
+    """Return the storage's entry for a row of the manifest. Raise NotReadableError if it is another file."""
     path = row["path"]
     entry = storage.stat(path)
     if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
@@ -229,7 +229,7 @@ def read_footer(
     entry: Entry,
     wanted: Callable[[str], bool] = lambda leaf: True,
 ) -> Footer:
-    """The footer of the file of `entry`, with statistics for the leaves that are `wanted`."""
+    """Return the footer of the file of `entry`, with statistics for the leaves that are `wanted`."""
     global _newest
     footer = _read_alike(storage, entry, wanted)
     if footer is not None:
@@ -239,20 +239,20 @@ def read_footer(
     file = open_parquet(storage, entry, is_checked=False)
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
         serialized = file.arrow_schema.serialize()
-        pa.ipc.read_schema(serialized)  # pyarrow makes some that no version can keep
+        pa.ipc.read_schema(serialized)  # pyarrow creates some that it cannot read again
         layout = _layout_of(file.arrow_schema, file.metadata.schema)
         known = known_by(file.parsed, file.metadata)
-        has_extensions = b"ARROW:extension" in serialized.to_pybytes()  # whose types may be registered meanwhile
+        has_extensions = b"ARROW:extension" in serialized.to_pybytes()  # their types may be registered later
         _newest = None if known is None or has_extensions else (known, layout)
         return replace(_with_statistics(file.parsed, layout, wanted), packed=packed_where_far(storage, file.metadata))
 
 
-_newest: tuple[Known, _Layout] | None = None  # by the footer that was read last: most files are like the one before
+_newest: tuple[Known, _Layout] | None = None  # from the newest footer: most files are like the one before
 
 
 def _read_alike(storage: Storage, entry: Entry, wanted: Callable[[str], bool]) -> Footer | None:
-    """`read_footer` for a local file that has the schema of the one before, which pyarrow does not open: it takes a
-    third of the time. None for any other file, and for one with which anything may be wrong."""
+    """Do `read_footer` for a local file with the schema of the one before, without pyarrow, in a third of the time.
+    Return None for any other file, and for one that may have any defect."""
     newest = _newest
     if newest is None or storage.is_remote:
         return None
@@ -272,7 +272,7 @@ def _read_alike(storage: Storage, entry: Entry, wanted: Callable[[str], bool]) -
 
 
 def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
-    """A footer as an index keeps it of files in an object store; None for local files."""
+    """Return a footer in the form in which an index stores it for an object store; None for local files."""
     if not storage.is_remote:
         return None
     from .packed_footer import packed_footer
@@ -281,7 +281,7 @@ def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
 
 
 def _with_statistics(footer: FooterBytes, layout: _Layout, wanted: Callable[[str], bool]) -> Footer:
-    """The footer of a file of a layout, with statistics for the leaves that are `wanted`."""
+    """Return the footer of a file of a layout, with statistics for the leaves that are `wanted`."""
     writer = footer.created_by, footer.defined
     readers = layout.readers.get(writer)
     if readers is None:
@@ -303,10 +303,10 @@ def _with_statistics(footer: FooterBytes, layout: _Layout, wanted: Callable[[str
 
 
 class _Layout(NamedTuple):
-    """What the footers of all files of one schema have in common.
+    """The common content of the footers of all files of one schema.
 
     leaves    (position, dotted path, type in statistics, Arrow's type, reader of bounds) of each that has statistics
-    readers   of the writer of the newest footer (name, leaves with a defined order): (position, dotted path, reader of
+    readers   for the writer of the newest footer (name, leaves with a defined order): (position, dotted path, reader of
               bounds if they count, NaN count, whether bounds are exact) of each of these leaves
     """
 
@@ -321,15 +321,15 @@ _newest_layout: _Layout | None = None
 
 
 def _layout_of(schema: pa.Schema, stored: Any) -> _Layout:
-    """The layout of an Arrow schema and a pyarrow ParquetSchema. The newest is kept: most files have the schema of the
-    file before."""
+    """Return the layout of an Arrow schema and a pyarrow ParquetSchema. Cache the newest: most files have the schema of
+    the file before."""
     global _newest_layout
     kept = _newest_layout
     if kept is not None and schema.equals(kept.schema, check_metadata=True) and stored.equals(kept.stored):
         return kept
     leaves, types = list(leaves_of(schema)), leaf_types(schema)
     known = []
-    if len(leaves) == len(stored):  # else the schema contains a type that we cannot walk
+    if len(leaves) == len(stored):  # otherwise the schema contains a type that `leaves_of` cannot walk
         known = [
             (leaf, name, types[name], kind, _bound_reader(stored.column(leaf), kind))
             for leaf, (name, kind) in enumerate(leaves)
@@ -342,10 +342,10 @@ def _layout_of(schema: pa.Schema, stored: Any) -> _Layout:
 def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, is_exact: bool) -> ColumnStats:
     values, *sizes, nulls, bounds, has_bounds = chunk
     is_wrong = nulls is not None and not 0 <= nulls <= values
-    if is_wrong or (nulls == values and has_bounds):  # or bounds of no value: nothing of it is believed
+    if is_wrong or (nulls == values and has_bounds):  # bounds without a value: nothing of these statistics is trusted
         return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)
     if nulls == values:
-        nan_count = 0  # nulls alone leave no room for NaN, which no footer counts
+        nan_count = 0  # if all are null, none is NaN, which no footer counts
     lower: Any = None
     upper: Any = None
     if read is not None and bounds is not None:
@@ -357,7 +357,7 @@ def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, 
 
 
 def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
-    """A function from a raw bound of a footer to an order code or order bytes; None if the bounds do not count."""
+    """Return a function from a raw bound of a footer to an order code or order bytes; None if bounds do not count."""
     kind = plain_type(kind)
     physical = column.physical_type
     logical = json.loads(column.logical_type.to_json())
@@ -406,7 +406,7 @@ def _decimal_code(raw: bytes) -> int | None:
 
 
 def _temporal_reader(kind: pa.DataType, logical: dict) -> BoundReader | None:
-    """Bounds in the unit of the Arrow type; the file may have another (Arrow has seconds, Parquet has not)."""
+    """Return a reader of bounds in the unit of the Arrow type; the file may have another (Parquet has no seconds)."""
     if pa.types.is_date32(kind):
         return int if logical["Type"] == "Date" else None
     if pa.types.is_date64(kind):

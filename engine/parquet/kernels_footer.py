@@ -1,7 +1,7 @@
-"""Compiled twin of `footer_bytes.parsed_footer`: the row groups of a footer that is as its specification says.
+"""Compiled twin of `footer_bytes.parsed_footer`: it reads the row groups of a footer that follows its specification.
 
-It refuses whatever it does not expect: damage, contradictions, fields in another order or of another type. The plain
-twin then decides what the footer contains, or which error it is. Imported by `skipstone.base.lazy` alone.
+It refuses anything that it does not expect: damage, contradictions, fields in another order or of another type. The
+plain twin then decides what the footer contains, or which error it has. Only `skipstone.base.lazy` imports this module.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ...base.compiling import jit_cached, jit_helper
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12
 _FIELDS = 20  # more than any field id of the format
 _DEPTH_MAX = 16
-_COUNT_MAX, _CHUNK_BYTES_MIN = 1 << 48, 11  # a chunk is a struct, in it another, in that four numbers
+_COUNT_MAX, _CHUNK_BYTES_MIN = 1 << 48, 11  # a chunk is a struct, which contains another, which contains four numbers
 
 
 @jit_helper
 def _varint(data, offset):
-    """(an unsigned number of at most 63 bits, where it ends; -1 if there is none)."""
+    """Return (an unsigned number of at most 63 bits, where it ends; -1 if there is none)."""
     value, shift = np.int64(0), np.int64(0)
     while 0 <= offset < len(data) and shift < 63:
         byte = np.int64(data[offset])
@@ -33,7 +33,7 @@ def _varint(data, offset):
 
 @jit_helper
 def _items(data, offset):
-    """Of a list: (how many items, their type, where they begin; -1 if it goes beyond the end)."""
+    """Return, for a list, (how many items, their type, where they begin; -1 if it extends beyond the end)."""
     if not 0 <= offset < len(data):
         return np.int64(0), np.int64(0), np.int64(-1)
     head = np.int64(data[offset])
@@ -47,8 +47,8 @@ def _items(data, offset):
 
 @jit_helper
 def _end_of(data, offset, kind, stack):
-    """Where a value ends; -1 if it is damaged. `stack`, int64 [_DEPTH_MAX, 2]: of each list or struct around the
-    current value, how many items follow and their type; -1 items for a struct."""
+    """Return where a value ends; -1 if it is damaged. `stack`, int64 [_DEPTH_MAX, 2]: for each list or struct around
+    the current value, how many items follow and their type; -1 items for a struct."""
     depth = 0
     while True:
         if kind in (_I16, _I32, _I64):
@@ -70,7 +70,7 @@ def _end_of(data, offset, kind, stack):
             offset += 1
         elif kind == _DOUBLE:
             offset += 8
-        elif kind not in (_TRUE, _FALSE):  # in a field, a boolean's type is its value
+        elif kind not in (_TRUE, _FALSE):  # for a field, the type of a boolean contains its value
             return np.int64(-1)
         if not 0 <= offset <= len(data):
             return np.int64(-1)
@@ -107,7 +107,7 @@ def _find_fields(data, offset, fields, stack):
         offset += 1
         if head == 0:
             return offset
-        if head < 16:  # no writer needs the long form here, and ids that ascend are never there twice
+        if head < 16:  # no writer needs the long form here, and ascending ids never repeat
             return np.int64(-1)
         number += head >> 4
         if number >= _FIELDS:
@@ -120,7 +120,7 @@ def _find_fields(data, offset, fields, stack):
 
 @jit_helper
 def _number(data, fields, number, default):
-    """A field's number if its type is I64; `default` if it is missing, and -1 if it is negative or of another type."""
+    """Return a field's number if its type is I64; `default` if it is missing, -1 if negative or of another type."""
     if fields[number, 0] == 0:
         return np.int64(default)
     value, _ = _varint(data, fields[number, 1])
@@ -133,7 +133,7 @@ def _read_chunk(data, offset, leaf, is_ordered, size_bytes, fields, stack, chunk
     `leaf`: its row of `leaves`."""
     refused = np.int64(-1)
     end = _find_fields(data, offset, fields, stack)
-    if end < 0 or fields[3, 0] != _STRUCT or fields[8, 0] != 0:  # encrypted by a key of its own
+    if end < 0 or fields[3, 0] != _STRUCT or fields[8, 0] != 0:  # encrypted by its own key
         return refused
     _find_fields(data, fields[3, 1], fields, stack)
     for place, number in enumerate((5, 7, 6)):
@@ -186,7 +186,7 @@ def read_footer(data, leaves, size_bytes):
 
     data          uint8: the footer
     leaves        int64 [leaves, 3]: 1 if it is stored as BYTE_ARRAY, its greatest repetition and definition levels
-    size_bytes    of the file; -1 if it is not known
+    size_bytes    of the file; -1 if it is unknown
     places        int64 [3, 2]: [begin, end) of the schema, of the key-value pairs, and of the writer's name
     row groups    int64 [groups]: rows
     chunks        int64 [groups, leaves, 8]: values, bytes, uncompressed bytes, nulls (-1: unknown), and [begin, end)

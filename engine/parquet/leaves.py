@@ -1,9 +1,9 @@
-"""Leaves of a schema: their dotted paths, their types, and their values in rows; and fields within columns whose names
+"""Leaves of a schema: their dotted paths, their types, and their values in rows. Also fields within columns whose names
 differ between files and the table, as logs with field ids or mapped names allow.
 
-A rename is a mapping from the path of a field in the file, from the column down, with the steps "element", "key" and
-"value" through lists and maps. It gives the field's name in the table, or None for a field that is not in the table,
-even if the table has another of that name. The path of a column itself has the reason why the column cannot be read.
+A rename maps the path of a field in the file, from the column down, to the field's name in the table. The steps through
+lists and maps are "element", "key" and "value". The name is None if the table lacks the field, even if the table has
+another of that name. The path of a column itself maps to the reason why the column cannot be read.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..predicates.coerce import is_list
 
 
 def leaf_array(table: pa.Table, path: str) -> pa.Array:
-    """The values of a leaf as one array, dictionaries decoded; null where a struct above it is null.
+    """Return the values of a leaf as one array, dictionaries decoded; null if a struct above it is null.
 
-    A column whose own name is the whole path comes first; else dots step into structs. Raises KeyError if there is no
+    A column whose own name is the whole path has priority; else dots step into structs. Raises KeyError if there is no
     such leaf.
     """
     return canon.flatten(nested_column(table, path))
 
 
 def nested_column(table: pa.Table, path: str) -> pa.ChunkedArray:
-    """The values of a column, or of a field of structs by dotted path, unchanged; null where a struct above it is
-    null. Raises KeyError if there is none."""
+    """Return the values of a column, or of a field of structs by dotted path, unchanged; null if a struct above it is
+    null. Raise KeyError if there is none."""
     name, rest = _longest_name(path, lambda name: field_index(table.schema, name) >= 0)
     column = table.column(name)
     while rest:
@@ -42,12 +42,12 @@ def nested_column(table: pa.Table, path: str) -> pa.ChunkedArray:
 
 
 def top_level(schema: pa.Schema, path: str) -> str:
-    """The top-level column of a leaf's dotted path. Raises KeyError if there is none."""
+    """Return the top-level column of a leaf's dotted path. Raise KeyError if there is none."""
     return _longest_name(path, lambda name: field_index(schema, name) >= 0)[0]
 
 
 def _longest_name(path: str, is_name: Callable[[str], bool]) -> tuple[str, str]:
-    """(the longest name that the path begins with, the rest of the path). Raises KeyError if there is none."""
+    """Return (the longest name with which the path begins, the rest of it). Raise KeyError if there is none."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         if is_name(name := ".".join(parts[:end])):
@@ -56,8 +56,8 @@ def _longest_name(path: str, is_name: Callable[[str], bool]) -> tuple[str, str]:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema in which columns of the same values have the same type: no dictionaries, views, "not null", metadata.
-    Raises SchemaError for a type that Python cannot hash, as those may be that other packages register."""
+    """Return a schema in which columns of the same values have the same type: without dictionaries, views, "not null"
+    and metadata. Raise SchemaError for a type that Python cannot hash: another package may have registered it."""
     for field in schema:
         try:
             hash(field)
@@ -69,7 +69,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type that `plain_schema` gives a column of a type."""
+    """Return the type that `plain_schema` gives a column of a type."""
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if pa.types.is_string_view(kind):
@@ -78,7 +78,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def with_optional_fields(field: pa.Field, read: Collection[str], path: str = "") -> pa.Field:
-    """A struct of which only the fields at the dotted paths `read` have values: it requires no field outside them."""
+    """Return a struct in which only the fields at the dotted paths `read` have values: it requires no other field."""
     path = path or field.name
     if path in read or not pa.types.is_struct(field.type):
         return field
@@ -87,7 +87,7 @@ def with_optional_fields(field: pa.Field, read: Collection[str], path: str = "")
 
 
 def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
+    """Return the type of each leaf that can be indexed, by dotted path through structs, unless two leaves share it."""
     types: dict[str, pa.DataType] = {}
     twice: set[str] = set()
     for path, kind in leaves_of(schema):
@@ -100,7 +100,7 @@ def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
-    """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
+    """Return the type of one leaf, as in `leaf_types`, without walking the others; None if there is no such leaf."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         index = field_index(schema, ".".join(parts[:end]))
@@ -110,8 +110,8 @@ def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
 
 
 def ordered_type(schema: pa.Schema, column: str) -> pa.DataType:
-    """The type of a column, or of a field of a struct by dotted path, whose values have an order. Raises SchemaError
-    for one that is not there, or has none."""
+    """Return the type of a column, or of a field of a struct by dotted path, whose values have an order. Raise
+    SchemaError if it does not exist, or has no order."""
     kind = leaf_type(schema, column)
     if kind is not None:
         return kind
@@ -131,8 +131,8 @@ def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
 
 
 def leaves_of(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map, and where a name in
-    it is empty: no path leads there, and "" stands for row groups in an index."""
+    """Yield (dotted path, type) of each Parquet leaf, in order. The path is None below a list or a map, and if a name
+    in it is empty: no path leads there, and "" means row groups in an index."""
     for field in schema:
         yield from _walk(field.name or None, field.type)
 
@@ -157,7 +157,7 @@ NestedNames: TypeAlias = Mapping[tuple[str, ...], str | None]
 
 
 def children_of(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """(step of the path, field) of each field directly within a type."""
+    """Return (step of the path, field) of each field directly within a type."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_struct(kind):
@@ -168,7 +168,7 @@ def children_of(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 
 
 def has_field(kind: pa.DataType, path: str) -> bool:
-    """Whether a type has a field at a dotted path within."""
+    """Return whether a type contains a field at a dotted path."""
     return any(
         path == step or (path.startswith(f"{step}.") and has_field(field.type, path[len(step) + 1 :]))
         for step, field in children_of(kind)
@@ -176,13 +176,13 @@ def has_field(kind: pa.DataType, path: str) -> bool:
 
 
 def in_table_names(schema: pa.Schema, names: NestedNames) -> pa.Schema:
-    """What the table has of a file's schema, with the table's names of fields within columns; the columns themselves
-    keep the file's names."""
+    """Return the part of a file's schema that the table has, with the table's names of fields within columns; the
+    columns themselves keep the file's names."""
     return _renamed_schema(schema, names, keeps_all=False) if names else schema
 
 
 def column_in_table_names(column: pa.ChunkedArray, file_name: str, names: NestedNames) -> pa.ChunkedArray:
-    """A column that a file calls `file_name`, with the table's names of the fields within; no value is copied."""
+    """Return a column named `file_name` in files, with the table's names of the fields within; copy no value."""
     kind = _renamed(column.type, names, (file_name,), True) if names else column.type
     if kind == column.type:
         return column
@@ -190,7 +190,7 @@ def column_in_table_names(column: pa.ChunkedArray, file_name: str, names: Nested
 
 
 def leaf_names(schema: pa.Schema, names: NestedNames) -> dict[str, str]:
-    """{dotted path of a leaf in the file: the same with the table's names within its column}."""
+    """Return {dotted path of a leaf in the file: the same path with the table's names within its column}."""
     pairs = zip(leaves_of(schema), leaves_of(_renamed_schema(schema, names, keeps_all=True)), strict=True)
     return {path: shown for (path, _), (shown, _) in pairs if path is not None and shown is not None}
 
@@ -200,7 +200,7 @@ def _renamed_schema(schema: pa.Schema, names: NestedNames, *, keeps_all: bool) -
 
 
 def _renamed(kind: pa.DataType, names: NestedNames, path: tuple[str, ...], keeps_all: bool) -> pa.DataType:
-    """`keeps_all`: fields that are not in the table stay, under names that no field of a table has."""
+    """`keeps_all`: fields that the table lacks stay, under names that no field of a table has."""
     if pa.types.is_struct(kind):
         fields = []
         for position, field in enumerate(kind):
@@ -222,7 +222,7 @@ def _renamed(kind: pa.DataType, names: NestedNames, path: tuple[str, ...], keeps
 
 
 class _Retyped:
-    """An array under a type that differs in the names of its fields alone, by Arrow's C data interface."""
+    """An array under a type that differs only in the names of its fields, through Arrow's C data interface."""
 
     def __init__(self, array: pa.Array, kind: pa.DataType):
         self._array, self._kind = array, kind

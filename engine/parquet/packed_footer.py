@@ -1,4 +1,4 @@
-"""A footer as an index keeps it: what a reader needs to read the file without a request for its end, and no more.
+"""A footer in the form in which an index stores it: only what a reader needs to read the file without its end.
 
 It is a Parquet footer with the schema, the row groups and the positions of their column chunks. It has no statistics,
 page indexes, filters or other fields. Compressed, it takes about 10 bytes per column chunk.
@@ -29,14 +29,14 @@ from .thrift import (
     value_at,
 )
 
-PACKED_BYTES_MAX = 32 << 10  # a larger one costs an index more than a look at the file's end
+PACKED_BYTES_MAX = 32 << 10  # a larger one costs an index more than a read of the file's end
 _FOOTER_BYTES_MAX = 64 << 20
 _ARROW_SCHEMA = b"ARROW:schema"  # Arrow's types of the columns
 
 
 def packed_footer(metadata: Any) -> bytes | None:
-    """The footer of pyarrow's FileMetaData, which `footer_bytes` has accepted; None if it contains what is not known
-    here, or is too large to be kept."""
+    """Return the footer of pyarrow's FileMetaData, which `footer_bytes` has accepted; None if it has unknown parts, or
+    is too large to store."""
     data = rewritten(metadata)
     try:
         fields, _ = struct_at(data, 0, _LISTS)
@@ -65,8 +65,8 @@ def packed_footer(metadata: Any) -> bytes | None:
 
 
 def unpacked_footer(packed: bytes, path: str, size_bytes: int) -> Any:
-    """The FileMetaData of a packed footer. `path`, `size_bytes`: of its file. Raises CorruptionError for one that no
-    file of that size can have."""
+    """Return the FileMetaData of a packed footer. `path`, `size_bytes`: of its file. Raise CorruptionError if no file
+    of that size can have it."""
     message = "its footer, as the index has it, cannot be read ({}); restore the index"
     try:
         inflating = zlib.decompressobj()

@@ -47,7 +47,7 @@ _LOGICAL = {
 class HudiColumns:
     """The columns of a table, from its properties and a schema: Avro as JSON, or a base file's Arrow schema.
 
-    Raises NotReadableError for a schema that is not understood, and for partition columns without values.
+    Raises NotReadableError for a schema that Skipstone does not support, and for partition columns without values.
     """
 
     def __init__(self, properties: Mapping[str, str], schema: str | pa.Schema, where: str):

@@ -30,7 +30,7 @@ class LogBlock:
 
     kind        "data", "delete", "command" or "corrupt"
     instant     the commit that wrote it
-    target      of a command: the commit that it rolls back
+    target      for a command: the commit that it rolls back
     """
 
     kind: str
@@ -40,7 +40,7 @@ class LogBlock:
 
 
 def log_blocks(storage: Storage, path: str, size_bytes: int) -> list[LogBlock] | None:
-    """Return the blocks of a log file; None if a part is not understood or the file is missing. Raises StorageError."""
+    """Return the blocks of a log file; None if a part is unknown or the file is missing. Raises StorageError."""
     blocks, offset = [], 0
     while offset < size_bytes:
         try:

@@ -1,8 +1,8 @@
 """The merged rows of file slices with logs, through the package `hudi` (hudi-rs).
 
-Skipstone passes it the base and the logs whose every block counts at the state, or is rolled back by a block that it
-also passes. It refuses what the package would have to tell apart itself: blocks of writers in flight, custom merges,
-logs that Skipstone does not understand.
+Skipstone passes it the base and those logs of which every block is committed at the state, or is rolled back by a block
+that it also passes. It refuses what the package would have to distinguish itself: blocks of writers in flight, custom
+merges, and logs of an unknown format.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SliceReader:
             batch = self._opened(base or rows[0]["path"]).read_file_slice_from_paths(base, logs)
         except (NotReadableError, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # what its Rust part raises in a panic is no Exception
+        except BaseException as error:  # a panic in its Rust part is not an Exception
             message, cause = first_line_of(self._storage, error)
             raise NotReadableError(
                 f"{base or rows[0]['path']}: the package hudi cannot read its slice ({message}); Spark with Hudi can",

@@ -42,7 +42,7 @@ from .timeline import (
 from .view import Group, HudiFile, SliceFile, View, file_of, list_partition, list_table, merge_of
 
 _ATTEMPTS_MAX = 5
-_TAIL_INSTANTS_MAX = 200  # beyond, listing everything is cheaper
+_TAIL_INSTANTS_MAX = 200  # for more, listing everything is cheaper
 
 
 class HudiSource:
@@ -101,7 +101,7 @@ class HudiSource:
 
 
 class _TableState:
-    """A table at one state. Its metadata is read on demand and kept."""
+    """A table at one state. Its metadata is read on demand and cached."""
 
     def __init__(self, storage: Storage, reader: TimelineReader, properties: dict[str, str], timeline: HudiTimeline):
         self.storage, self.properties, self.timeline = storage, properties, timeline
@@ -177,7 +177,7 @@ class _TableState:
         return HudiColumns(self.properties, schema, where)
 
     def _schema_of_base(self) -> pa.Schema | None:
-        """Return the schema of a base file of the latest commit that wrote file."""
+        """Return the schema of a base file of the latest commit that wrote a file."""
         files = list_table(self.storage, self.timeline, self._is_partition)
         bases = [f for f in files if f.ending == "parquet" and self.timeline.is_committed(f.instant)]
         if not bases:
@@ -217,7 +217,7 @@ class _TableState:
                 listed |= {partition for partition, _ in rolled}
             stats = list(self._stats(instant)) if instant.action != ROLLBACK else []
             if not stats and instant.action in (COMMIT, DELTA_COMMIT):
-                return None  # it does not list what it wrote
+                return None  # the instant does not list the files that it wrote
             for partition, stat in stats:
                 file = self._file(stat)
                 if file is None:
@@ -248,7 +248,7 @@ class _TableState:
                     yield partition, stat
 
     def _file(self, stat: Mapping[str, Any]) -> HudiFile | None:
-        """Return the file of a write statistic; None if it does not name file."""
+        """Return the file of a write statistic; None if it names no file."""
         path, size = stat.get("path"), stat.get("fileSizeInBytes")
         if not path or not isinstance(size, int) or size <= 0:
             return None

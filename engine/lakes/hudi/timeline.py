@@ -3,8 +3,8 @@
     layout 1    .hoodie/<time>.<action>[.requested | .inflight]                      table versions up to 6
     layout 2    .hoodie/timeline/<time>_<completed at>.<action>, pending ones as above    table versions 8 and 9
 
-Old instants are archived: what the active timeline does not have, and is older than its first instant, was completed.
-Instants that a savepoint keeps may stand alone below what was archived, so they do not count as its first.
+Old instants are archived: an instant that is missing in the active timeline and is older than its first was completed.
+Instants that a savepoint keeps may remain below archived ones, so they do not count as the first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EMPTY = "0"  # the time of a table without completed instants
 class HudiInstant:
     """One file of the timeline.
 
-    time            when it was requested: its name among instants
+    time            when it was requested; it identifies the instant
     completed_at    layout 2: when it was completed
     """
 
@@ -64,10 +64,10 @@ class HudiTimeline:
     latest      the time of the latest completed instant that changed files; EMPTY if there is none
     pending     times of pending writes before it
     changes     completed instants that changed files, ascending by time
-    seen        names of all files of the active timeline, whatever their time
-    start       the time before which instants were archived; None where nothing was completed
+    seen        names of all files of the active timeline, at any time
+    start       the time before which instants were archived; None if nothing was completed
     layout      1 or 2
-    cleans, savepoints    those that completed, whatever their time
+    cleans, savepoints    the completed ones, at any time
     completed_at          layout 2: when instants of the active timeline were completed
     committed             the times of the writes among `changes`
     later                 times of completed instants that changed files after `latest`
@@ -252,7 +252,7 @@ class TimelineReader:
         completions: dict[str, str] = {}
         with suppress(
             FileMissingError, ValueError, LookupError, TypeError, pa.ArrowException
-        ):  # what the history lacks may be live
+        ):  # a commit that the history lacks may be live
             version = self._storage.read(f"{folder}/_version_").decode().strip()
             for file in json.loads(self._storage.read(f"{folder}/manifest_{version}"))["files"]:
                 data = io.BytesIO(self._storage.read(f"{folder}/{file['fileName']}"))

@@ -7,7 +7,7 @@ These are the latest base file of a completed commit, and the logs over it:
     layout 2    logs of a commit that completed after the base was requested. A log belongs to one commit.
 
 Bases, and logs of layout 2, of incomplete commits are left out. Logs of layout 1 without a block of a completed commit
-are listed, as Hudi does, but contain nothing. A log that is not understood may contain rows.
+are listed, as Hudi does, but contain nothing. A log of an unknown format may contain rows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class HudiFile:
     """A base or a log file, from its name.
 
     partition    its folder, relative to the table
-    instant      of a base the commit that wrote it; of a log, layout 1: the instant of its slice, layout 2: its commit
-    log_version  the number of a log in its slice; None of a base
+    instant      of a base: the commit that wrote it; of a log, layout 1: the instant of its slice, layout 2: its commit
+    log_version  the number of a log in its slice; None for a base
     """
 
     path: str
@@ -61,7 +61,7 @@ class HudiFile:
 class SliceFile:
     """A file of a group that is read, or is known to contain nothing.
 
-    kind     "base", "log", "delete", "rollback", as `state.manifest` has it
+    kind     "base", "log", "delete", "rollback", as in `state.manifest`
     merge    how the rows of a log merge with the base's
     """
 
@@ -237,7 +237,7 @@ class View:
 
 
 def _kind(live: list[LogBlock] | None) -> str:
-    """Return the kind of a log. `live`: its blocks that count; None if they are unknown."""
+    """Return the kind of a log. `live`: its committed blocks; None if they are unknown."""
     if live is None or any(block.kind in (DATA, CORRUPT) for block in live):
         return LOG
     return DELETE if live else ROLLBACK
