@@ -1,4 +1,4 @@
-"""`python -m bench NAME` runs bench/NAME.py; without a name, lists what there is; what they share is in support/."""
+"""`python -m bench NAME` runs bench/NAME.py; without a name, it lists the benchmarks. Shared code is in support/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def benchmarks() -> dict[str, str]:
-    """The name of each benchmark and the first line of its docstring."""
+    """Return the name of each benchmark and the first line of its docstring."""
     titles = {}
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""

@@ -1,7 +1,7 @@
-"""Bloom filters against rbloom and fastbloom-rs: building and probing, and the false positives that come out; a minute.
+"""Bloom filters against rbloom and fastbloom-rs: building, probing, and measured false positives; a minute.
 
-Ours begins at an Arrow array and hashes it; a peer begins at a list of the Python objects that it takes. Half of the
-probes are members. The filter of 40 M keys is in no cache; INTS=1000000 makes it smaller.
+Skipstone starts with an Arrow array and hashes it; a peer starts with a list of the Python objects that it accepts.
+Half of the probes are members. The filter of 40 M keys fits no cache; INTS=1000000 makes it smaller.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Keys:
         self.filters: dict[str, Any] = {}
 
     def lists(self) -> tuple[list, list]:
-        """The members and the probes, made again: a str keeps its hash once it was asked for it."""
+        """Return the members and the probes, created again, because a str caches its hash after the first use."""
         return _listed(self.members), _listed(self.probes)
 
 
@@ -78,7 +78,7 @@ def _contains_all(built: Any, probes: list) -> list[bool]:
 def main() -> None:
     libraries = ["rbloom", "fastbloom-rs"]
     bench = Bench("bloom", f"Bloom filters at {FPP:.0%}", rerun="make bench NAME=bloom", libraries=libraries)
-    # A batch that pays for loading the kernels, so that this is in no time below.
+    # A batch that is large enough to load the kernels, so that no time below includes loading them.
     SplitBlockFilter.build(pa.array(np.arange(5_000_000)))
     for kind, count in ((TEXTS, CACHED), (INTS, CACHED), (INTS, LARGE)):
         _rows(bench, Keys(kind, count))
@@ -96,7 +96,7 @@ def _rows(bench: Bench, keys: Keys) -> None:
         return keys.count
 
     def probed(name: str, probes: Any) -> int:
-        """How many members are found: all of them, or the contender is wrong."""
+        """Return how many members are found: all of them, or the contender is wrong."""
         if name == "skipstone":
             return keys.filters[name].contains(probes)[:half].true_count
         return _contains_all(keys.filters[name], probes)[:half].count(True)
@@ -109,7 +109,7 @@ def _rows(bench: Bench, keys: Keys) -> None:
 
 
 def _measured_fpps() -> list[str]:
-    """Of what was asked, what comes out: over integers that are no members."""
+    """Return the measured probability for each requested one, over integers that are not members."""
     lines = [
         f"## False positives, {_FPP_MEMBERS / 1e6:g} M int64s",
         "",

@@ -1,7 +1,7 @@
-"""A look-up in a new process: open, plan and read one value, against `import pyarrow`, which every reader pays.
+"""A look-up in a new process: open, plan and read one value, against `import pyarrow`, a cost of every reader.
 
-Each call is a process of its own. What it imports was compiled before (into a folder of the benchmark), and files are
-in the system's cache: the rest is what importing and planning cost.
+Each call is a new process. Its imports were compiled before (into a folder of the benchmark), and files are in the
+system's cache: the remaining time is the cost of importing and planning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .support.harness import Bench
 FILES, ROWS_A_FILE = 8, 1_000
 ROUNDS = 15
 _PYARROW = "import pyarrow"
-# What a process may take, as a multiple of `import pyarrow`.
+# The limit for a process, as a multiple of `import pyarrow`.
 _COL_MAX, _SQL_MAX = 2.2, 2.8
 _OPEN = "import skipstone as ss; table = ss.open({lake!r}); "
 _PROGRAMS = {
@@ -34,7 +34,7 @@ _PROGRAMS = {
 
 
 def write_lake(folder: Path) -> None:
-    """Files of consecutive numbers, with statistics and a filter."""
+    """Write files of consecutive numbers, with statistics and a filter."""
     for part in range(FILES):
         numbers = range(part * ROWS_A_FILE, (part + 1) * ROWS_A_FILE)
         rows = pa.table({"x": numbers, "s": [f"k{number}" for number in numbers]})

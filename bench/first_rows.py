@@ -1,7 +1,7 @@
-"""Newest N, any N, how many of each: ORDER BY with LIMIT, LIMIT and GROUP BY against DuckDB and polars; two minutes.
+"""Newest N, any N, counts per group: ORDER BY with LIMIT, LIMIT and GROUP BY against DuckDB and polars; two minutes.
 
-The lake and its index are made once, in a minute more; an index that other code wrote is made anew. Ours opens the
-table in each call; DuckDB's connection is open, and holds the files' footers after the first call.
+The lake and its index are created once, in another minute; if the code that writes indexes changed, the index is built
+again. Skipstone opens the table in each call; DuckDB's connection stays open, with the files' footers in its cache.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
         polars: Callable[[], pl.LazyFrame] | None = None,
         compared: Callable[[pa.Table], pa.Table] = lambda rows: rows,
     ) -> None:
-        """`compared`: what of the rows must be equal, of all that are handed over."""
+        """`compared`: returns the part of the returned rows that must be equal."""
         sql = sql.format(f"read_parquet('{files}')")
         bench.case(name, "skipstone", lambda: compared(ours()), kind="us", note="opening included")
         bench.case(name, "DuckDB", lambda: compared(connection.sql(sql).to_arrow_table()))

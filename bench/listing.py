@@ -1,14 +1,14 @@
-"""Which files there are, without listing a directory: 283,675 files in 3,617 partitions; and commits onto 2,275,402
-files in 497 partitions. Four minutes.
+"""The list of files, without listing a directory: 283,675 files in 3,617 partitions; and commits onto 2,275,402 files
+in 497 partitions. Four minutes.
 
-All contenders have the same list (support/listing_data.py); no file of data exists. Pages of files are in the system's
-cache for all.
+All contenders have the same list (support/listing_data.py); no data file exists. Files are in the system's cache for
+all contenders.
 
-    us            nothing decoded is kept from the call before (`forget`), unless a row says that the handle is warm
+    us            nothing decoded remains from the call before (`forget`), unless a row says that the handle is warm
     os.scandir    a real tree of empty files, 8 threads, `stat` of each file
     deltalake     a log with a checkpoint; `DeltaTable(...)`, `partitions()`, `file_uris(...)`
     DuckDB        a zstd Parquet file of the list, sorted by partition; an open connection without its cache of files
-    memcpy        the characters of the answer, copied
+    memcpy        a copy of the characters of the answer
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _partitions(
 def _of_a_partition(
     bench: Bench, lake: Lake, name: str, handle: Callable[[], ss.Table], delta: Callable[[], DeltaTable]
 ) -> None:
-    """Each contender is asked for the same partitions, in the same order."""
+    """Add a row in which each contender gets the same partitions, in the same order."""
     drawn = np.random.default_rng(3).integers(0, lake.files.shape.partitions, QUESTIONS).tolist()
     folders = [lake.files.partitions[number].as_py() for number in drawn]
 
@@ -116,8 +116,8 @@ def _all_files(bench: Bench, lake: Lake, name: str) -> None:
 
 
 def _commits(bench: Bench, files: Files, count: int) -> None:
-    """Commits of 10 files in 10 partitions: files that are declared; and rows that are written, of which a filter and a
-    secondary index are kept. The floor writes the same Parquet files, and flushes a run and a version."""
+    """Measure commits of 10 files in 10 partitions: declared files; and written rows, for which a filter and a
+    secondary index are maintained. The floor writes the same Parquet files, and flushes a run and a version."""
     indexed = "commit 10 written files, filter and secondary index kept"
     for task in ("commit 10 files", indexed):
         random = np.random.default_rng(9)
@@ -143,7 +143,7 @@ def _commits(bench: Bench, files: Files, count: int) -> None:
 
 
 def _new_files(files: Files, random: np.random.Generator) -> pa.Table:
-    """Files of the newest partition, or, every second time, of 10 partitions."""
+    """Return files of the newest partition, or, every second time, of 10 partitions."""
     count = len(files.partitions)
     chosen = random.choice(count, min(FILES_A_COMMIT, count), replace=False)
     chosen = chosen if random.integers(2) else np.full(FILES_A_COMMIT, count - 1)
@@ -172,7 +172,7 @@ def _write_files(folder: Path, rows: pa.Table) -> None:
 
 
 class Lake:
-    """The list in each contender's form, and each contender's way to ask it."""
+    """The list in each contender's form, and each contender's way to query it."""
 
     def __init__(self, files: Files, cache: Path):
         self.files = files
@@ -180,21 +180,21 @@ class Lake:
         self.manifest = listing_data.manifest(files, cache).folder / "manifest.parquet"
         self.delta_folder = listing_data.delta(files, cache).folder / "table"
         self.tree = listing_data.tree(files, cache).folder / "tree"
-        # What a connection keeps of files is switched off: the question is what a reader pays that was just started.
+        # The connection's cache of files is off: the benchmark measures a reader that was just started.
         self._connection = duckdb.connect(config={"enable_external_file_cache": False})
         self._handle, self._delta = ss.open(self.ours_folder), self.delta_handle()
 
     def forgotten(self) -> None:
-        """The process has forgotten what it kept of our index; the system's cache of pages has not."""
+        """Make the process forget the decoded parts of Skipstone's index; the system's cache of pages stays."""
         self._handle.handle.forget()
 
     def opened(self) -> ss.Table:
-        """A handle just opened by a process that keeps nothing: for the calls on it."""
+        """Return a handle that a process without a cache has just opened: for the calls on it."""
         self.forgotten()
         return ss.open(self.ours_folder)
 
     def warm(self) -> ss.Table:
-        """A handle that has answered before."""
+        """Return a handle that has returned answers before."""
         return self._handle
 
     def ours_open(self, _: object) -> Answer:
@@ -220,7 +220,7 @@ class Lake:
             return pa.array([entry.name for entry in entries if entry.is_dir()], pa.string())
 
     def scan_folder(self, name: str) -> list[str]:
-        """Paths of one directory's files; each is looked at, as whoever plans a scan must."""
+        """Return the paths of one directory's files, with a `stat` of each, which planning a scan needs."""
         with os.scandir(f"{self.tree}/{name}") as entries:
             return [f"{name}/{entry.name}" for entry in entries if entry.stat().st_size >= 0]
 
@@ -264,7 +264,7 @@ def _counted(table: ss.Table, ask: Callable[[], Any]) -> Answer:
 
 
 def _copied(texts: pa.Array) -> None:
-    """memcpy of the characters of some texts."""
+    """Copy the characters of some texts by memcpy."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].copy()
 

@@ -1,11 +1,11 @@
 """A needle by value: rows of TPC-H lineitem by a random uuid and by keys, from opening the index to the rows.
 
 The lake is 200 files x 3 row groups at SF5 (SF, FILES, ROUNDS make it smaller), with Parquet's own bloom filters on the
-uuid and on l_partkey, and once more without, for the peers. Ours read the former, by a secondary index or by our own
-filters, kept in two indexes beside it. Every call asks for a key of its own, opens what it needs, and returns whole
-rows. Each contender has a process of its own. It is warm: what it has decoded of our immutable runs, and DuckDB of the
-files' metadata, is there already; requests and bytes are those of the first call. What DuckDB reads for us is not
-counted. Indexes and questions are made once, in some minutes, and anew where the code is another.
+uuid and on l_partkey, and once more without, for the peers. Skipstone reads the former by a secondary index or by its
+own filters, in two indexes next to it. Every call looks up a new key, opens what it needs, and returns whole rows. Each
+contender has its own process. It is warm: Skipstone has decoded its immutable runs before, and DuckDB the files'
+metadata; requests and bytes are those of the first call. Reads of DuckDB for Skipstone are not counted. Indexes and
+queries are created once, in some minutes, and again if the code changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEY = "event_id"
 TWO_COLUMNS = ["l_orderkey", "l_extendedprice"]
 ROUNDS, MANY = 15, 1_000
 FILTERS, PLAIN, BY_POSITION = "DuckDB + Parquet filters", "DuckDB", "DuckDB, file_row_number IN"
-Where = tuple[str, list]  # a column, and the values one of which is sought
+Where = tuple[str, list]  # a column, and the values of which one must match
 Places = dict[str, list[int]]  # path -> positions of rows
 
 
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _make(lake: Path, plain: Path, folder: Path) -> None:
-    """Builds our indexes and a Delta log; writes down what will be asked, with the places of the rows."""
+    """Build our indexes and a Delta log; store the queries, with the places of the rows."""
     (folder / "built.json").write_text(json.dumps(_built(lake, folder)), encoding="utf-8")
     (folder / "delta").mkdir()
     for path in plain.glob("*.parquet"):
@@ -82,7 +82,7 @@ def _make(lake: Path, plain: Path, folder: Path) -> None:
 
 
 def _built(lake: Path, folder: Path) -> list[str]:
-    """Builds our indexes; what each took."""
+    """Build our indexes. Return the cost of each."""
     lines = ["## Builds", "", "| index | s | MB |", "| --- | ---: | ---: |"]
     places: list[tuple[IndexKindName, str]] = [("secondary", "secondary"), ("bloom", "blooms")]
     for kind, place in places:
@@ -97,7 +97,7 @@ def _built(lake: Path, folder: Path) -> list[str]:
 
 
 class Needles:
-    """The lakes, our indexes and who is asked. `lake`: with Parquet's filters; `plain`: without."""
+    """The lakes, Skipstone's indexes and the contenders. `lake`: with Parquet's filters; `plain`: without."""
 
     def __init__(self, lake: Path, plain: Path, folder: Path):
         self.lake, self.plain, self.folder = lake, plain, folder
@@ -116,7 +116,7 @@ class Needles:
         places: list[Places] | None = None,
         is_indexed: bool = True,
     ) -> None:
-        """Adds a row: us, the peers (the slow ones in few rounds), and the floor, which was told the positions."""
+        """Add a row: us, the peers (the slow ones in few rounds), and the floor, which gets the positions."""
         ours, names = self._ours(self.folder / "secondary", columns), columns or ["*"]
         bench.case(row, "skipstone, secondary" if is_indexed else "skipstone", ours, setup=next_of(keys), kind="us")
         if is_indexed and len(keys[0][1]) < MANY:
@@ -174,7 +174,7 @@ def _sql(where: Where) -> str:
 
 
 def _places(lake: Path, where: Where) -> Places:
-    """Where the rows lie."""
+    """Return where the rows are."""
     files = f"read_parquet('{lake}/*.parquet', filename = true, file_row_number = true)"
     places: Places = {}
     for path, row in duckdb.sql(f"SELECT filename, file_row_number FROM {files} WHERE {_sql(where)}").fetchall():

@@ -50,7 +50,7 @@ _THEMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One task: `ours` and `floor_s` in seconds, the peers' (name, seconds, ours / theirs), the best first."""
+    """One task: `ours` and `floor_s` in seconds; the peers as (name, seconds, ours / theirs), the best first."""
 
     task: str
     ours_s: float
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def rows_of(document: dict[str, Any]) -> list[Row]:
-    """The rows of a result that have a contender of ours and a peer."""
+    """Return the rows of a result that have a contender of kind "us" and a peer."""
     rows = []
     for task in dict.fromkeys(case["row"] for case in document["cases"]):
         cases = [case for case in document["cases"] if case["row"] == task and case["median_s"] is not None]
@@ -126,8 +126,8 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
         yield "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |"
         for row in rows:
             peer, peer_s, ratio = row.peers[0]
-            said = reasons.get(name, {}) if row.verdict == "**lost**" else {}
-            why = next((reason for pattern, reason in said.items() if fnmatch(row.task, pattern)), "")
+            known = reasons.get(name, {}) if row.verdict == "**lost**" else {}
+            why = next((reason for pattern, reason in known.items() if fnmatch(row.task, pattern)), "")
             cells = [row.task, time_text(row.ours_s), peer, time_text(peer_s), f"{ratio:.3g}", time_text(row.floor_s)]
             yield f"| {' | '.join([*cells, row.verdict, why])} |"
     others = [name for name in documents if name not in tables]
@@ -135,8 +135,8 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
 
 
 def _targets(document: dict[str, Any]) -> list[str]:
-    """The verdicts of a result without peers: each row against a floor of the same run, and at most how many times
-    as long it may take."""
+    """Return the verdicts of a result without peers: each row against a floor of the same run, and the limit of their
+    ratio."""
     lines = list(dropwhile(lambda line: line != "## Targets", document["sections"]))[2:]
     return list(takewhile(lambda line: line.startswith("|"), lines))
 
@@ -154,7 +154,7 @@ def _waits(documents: dict[str, Any]) -> Iterator[str]:
 
 
 def _picture(documents: dict[str, Any], theme: str) -> str:
-    """Bars on a logarithmic axis: ours and the best peers of some rows."""
+    """Return bars on a logarithmic axis: ours and the best peers of some rows."""
     colors = _THEMES[theme]
     shapes: list[str] = []
     top, left, width, bar = 46.0, 250, 500, 15

@@ -1,16 +1,15 @@
-"""Planning over the statistics of a million files: from opening the table to the paths that survive; ten minutes.
+"""Planning over the statistics of a million files: from opening the table to the remaining paths; ten minutes.
 
-Everybody has the same statistics (support/planning_data.py), and no file of data exists: 1 M files x 4 columns, and
-10 M x 1 column (FILES=2000 scales both). Every call asks for values of its own, and each contender has a process of
-its own.
+All contenders have the same statistics (support/planning_data.py), and no data file exists: 1 M files x 4 columns, and
+10 M x 1 column (FILES=2000 scales both). Every call looks up a new value, and each contender has its own process.
 
-    us         `ss.open`, which does not look for the files, to `plan.files()`, nothing decoded kept from the call
-               before (`forget`), unless a row says that the handle is warm; pages of files are in the system's cache
-               for everybody. Compiled code is loaded, as it is in a process once it has planned for 0.3 s without
+    us         `ss.open`, which does not check the files, to `plan.files()`, with nothing decoded from the call before
+               (`forget`), unless a row says that the handle is warm; files are in the system's cache for all. Compiled
+               code is loaded, as in a process that has planned for 0.3 s without it
     deltalake  `DeltaTable(...)` from a checkpoint, then `file_uris(file_pruning_predicate=...)`
-    DuckDB     SELECT path over a zstd Parquet file of the statistics in table order, on a connection that is open
-               (without its cache of files)
-    numpy      arrays in memory: compare, take the paths from an Arrow array
+    DuckDB     SELECT path over a zstd Parquet file of the statistics in table order, on an open connection (without
+               its cache of files)
+    numpy      arrays in memory: compare, and take the paths from an Arrow array
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def main() -> None:
 
 
 def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
-    """The whole benchmark over `files` files, and ten times as many. Returns the report."""
+    """Run the whole benchmark over `files` files, and ten times as many. Return the report."""
     bench = Bench(
         "planning",
         f"Planning over the statistics of {files:,} files",
@@ -64,18 +63,18 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
 
 
 class Lake:
-    """One set of statistics, and each contender's way to ask it: a function of a value that returns paths."""
+    """One set of statistics, and each contender's way to query it: a function from a value to paths."""
 
     def __init__(self, statistics: Statistics, cache: Path, peers: bool = True):
         self.statistics = statistics
         self.ours_folder = planning_data.ours(statistics, cache).folder / "table"
         self._parquet = planning_data.parquet(statistics, cache).folder / "statistics.parquet"
-        # What a connection keeps of files is switched off: the question is what a planner pays that was just started.
+        # The connection's cache of files is off: the benchmark measures a planner that was just started.
         self._connection = duckdb.connect(config={"enable_external_file_cache": False})
         self._delta_folder = planning_data.delta(statistics, cache).folder / "table" if peers else None
 
     def ours(self, bench: Bench, row: str, where: Callable[[Any], object], values: Sequence) -> None:
-        """Adds a case: from `ss.open`, once the process has forgotten what it kept of our index."""
+        """Add a case: from `ss.open`, in a process that has forgotten the decoded parts of Skipstone's index."""
         cycle, handle = next_of(values), ss.open(self.ours_folder, on_stale="ignore")
 
         def setup() -> object:
@@ -102,7 +101,7 @@ class Lake:
         return ask
 
     def duck(self, where: Callable[[Any], str]) -> Ask:
-        """`where` returns what follows FROM and the name of the file of statistics."""
+        """`where` returns the SQL after FROM and the name of the file of statistics."""
 
         def ask(value: Any) -> pa.ChunkedArray:
             sql = f"SELECT path FROM read_parquet('{self._parquet}') {where(value)}"
@@ -135,7 +134,7 @@ def _clustered_values(statistics: Statistics, seed: int) -> list[int]:
 
 
 def _random_values(seed: int) -> list[int]:
-    """Where as many files are met whatever the value."""
+    """Return values that all meet about equally many files."""
     return np.random.default_rng(seed).integers(RANDOM_WIDTH_MAX, RANDOM_DOMAIN, _KEYS).tolist()
 
 
@@ -212,7 +211,7 @@ def _in(bench: Bench, lake: Lake) -> None:
     lower, upper = statistics.lower["clustered"], statistics.upper["clustered"]
 
     def nearest(values: list[int]) -> str:
-        """The least value at or above the minimum decides: the fastest form found, 7x faster than EXISTS."""
+        """Let the least value at or above the minimum decide: the fastest form found, 7x faster than EXISTS."""
         listed = ", ".join(f"({value})" for value in values)
         around = f"clustered_max >= {min(values)} AND clustered_min <= {max(values)}"
         return f"ASOF JOIN (VALUES {listed}) t(v) ON clustered_min <= t.v WHERE t.v <= clustered_max AND {around}"

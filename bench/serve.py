@@ -2,10 +2,10 @@
 
 100,000 files of ten rows (SKIPSTONE_BENCH_FILES for another number): `id` ascends over the files, `key` is random and
 has a Bloom filter. The manifests of the peer have bounds of both columns. Each contender returns the paths of the files
-to read for a value of its own. The server is a process on this machine.
+to read for its next value. The server is a process on this machine.
 
     skipstone, a table that is loaded    `scan(...).plan_files()` of a table of the REST catalog: one request
-    skipstone, with the load             `load_table`, too: two requests
+    skipstone, with the load             also `load_table`: two requests
     pyiceberg                            `StaticTable`, then `scan(...).plan_files()` from its manifests
     skipstone, without HTTP              `ss.open` to `plan.files()` in this process
 """
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
-    """The whole benchmark over so many files. Returns the report."""
+    """Run the whole benchmark over so many files. Return the report."""
     folder = lake_of(files, cache)
     lake, metadata = folder / "lake", (folder / "metadata.txt").read_text(encoding="utf-8")
     catalog = folder / "catalog.toml"
@@ -118,7 +118,7 @@ def _serving(catalog: Path) -> Iterator[str]:
 
 
 def lake_of(files: int, cache: Path) -> Path:
-    """The folder of so many files, with a filter of `key`: `lake`, and `metadata.txt` of an Iceberg table of them."""
+    """Return a folder of so many files, with a filter of `key`: `lake`, and `metadata.txt` of their Iceberg table."""
     return cached_folder(cache / f"serve-{files}-v{_LAYOUT}", lambda folder: _build(folder, files)).folder
 
 

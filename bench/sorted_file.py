@@ -1,6 +1,6 @@
 """The sorted-block file against LMDB and Parquet: opening and one key, many keys, a prefix; half a minute.
 
-Entries: names of 283,675 files (support/listing_data.py), of 105 bytes or so, and a size.
+Entries: names of 283,675 files (support/listing_data.py), of about 105 bytes, and a size.
 
     ours     default settings
     LMDB     one mapped file without locks
@@ -69,7 +69,7 @@ class LMDB:
                 cursor.putmulti(zip(keys.to_pylist(), sizes, strict=True))
             env.sync(True)
             used_bytes = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-        os.truncate(path, used_bytes)  # a map that was written is as long as it may grow
+        os.truncate(path, used_bytes)  # a written map has its maximal length
 
     @staticmethod
     def _table(keys: Sequence[bytes], sizes: Sequence[bytes]) -> pa.Table:
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def run(shape: Shape, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
-    """The whole benchmark over the names of one list of files. Returns the report."""
+    """Run the whole benchmark over the names of one list of files. Return the report."""
     bench = Bench(
         "sorted_file",
         "The sorted-block file, LMDB and Parquet",

@@ -1,8 +1,8 @@
 """Requests that wait for each other, on an object store in memory: opening, a needle's plan and row, commits, `create`.
 
-Waits are counted by what begins after what has ended (`far.Waits`), so they are the same on any machine; the time of a
-request of 30 ms over that of one of none, by 30 ms, is beside them and says the same where the machine has room.
-SHOWN=1 shows each request, by the wait in which it was.
+A request waits for another if it begins after the other has ended (`far.Waits`), so the counts are the same on any
+machine. The next column is measured: the time with requests of 30 ms minus the time with requests of none, divided by
+30 ms. It agrees on a machine without other load. SHOWN=1 prints each request with the number of its wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAKE = "s3://far/lake"
 
 
 def rows(first: int, count: int) -> pa.Table:
-    """Rows whose ids are random and known by their number."""
+    """Return rows whose ids are random and follow from their number."""
     numbers = np.arange(first, first + count, dtype=np.uint64)
     mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     ids = [f"{one:016x}" for one in mixed.tolist()]
@@ -48,7 +48,7 @@ def put_files(bucket: FarBucket, folder: str, files: int, rows_a_file: int, row_
 
 
 def forget() -> None:
-    """Makes this process as if it had opened nothing."""
+    """Put this process in the state in which it has opened nothing."""
     from skipstone.engine.state import timeline
     from skipstone.engine.state.cache import process_cache
 
@@ -57,7 +57,7 @@ def forget() -> None:
 
 
 def measured(bucket: FarBucket, prepare: Callable[[], Any], work: Callable[[Any], Any]) -> tuple[int, int, float]:
-    """(waits, requests, waits by the clock) of some work; each time from what `prepare` gives."""
+    """Return (waits, requests, waits by the clock) of some work; each run starts with the result of `prepare`."""
     prepared = prepare()
     with bucket.counting() as waits:
         work(prepared)

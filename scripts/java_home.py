@@ -47,7 +47,7 @@ def wrapper_text(java: Path) -> str:
 def java_home_of(java: str | Path) -> Path | None:
     """Return the home of the runtime that the command `java` starts; None if it does not run or is too old."""
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [str(java), "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -56,9 +56,9 @@ def java_home_of(java: str | Path) -> Path | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", told.stderr)
-    home = re.search(r"java\.home = (.+)", told.stderr)
-    if told.returncode != 0 or version is None or home is None or int(version[1]) < VERSION_MIN:
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", result.stderr)
+    home = re.search(r"java\.home = (.+)", result.stderr)
+    if result.returncode != 0 or version is None or home is None or int(version[1]) < VERSION_MIN:
         return None
     return Path(home[1].strip())
 

@@ -58,7 +58,7 @@ def _build() -> Path:
         modules = {name for name in held.namelist() if name.endswith(".py")}
         named = {Path(*Path(name).parts[1:]).as_posix() for name in source.getnames()}
     if strays or "skipstone/engine/table.py" not in modules:
-        sys.exit(f"{wheel.name} holds what it should not, or lacks modules: {strays[:5]}")
+        sys.exit(f"{wheel.name} contains files that it should not, or lacks modules: {strays[:5]}")
     if not {"pyproject.toml", "README.md", "LICENSE", "engine/table.py"} <= named:
         sys.exit(f"{archive.name} lacks what a build needs")
     return wheel

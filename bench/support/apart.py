@@ -1,7 +1,7 @@
-"""Contenders in processes of their own, as their users have them.
+"""Contenders in separate processes, as their users have them.
 
-In one process they are not alone: memory that one gives back to the system is memory that the next has to ask for, page
-by page, and on a virtual machine a page costs some 25 us. So who follows a contender of gigabytes is slow.
+In one process they affect each other: memory that one returns to the system must be requested by the next, page by
+page, and on a virtual machine a page costs some 25 us. So a contender that follows one of gigabytes is slow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DESCRIPTOR = "SKIPSTONE_BENCH_DESCRIPTOR"
 
 
 class Process:
-    """This command again: it makes the same contenders ready, and calls those that it is asked for."""
+    """This command again: it prepares the same contenders, and calls those that it receives."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
@@ -42,6 +42,6 @@ class Process:
 
 
 def asking() -> Connection | None:
-    """Who asks, in such a process; None in the one that began."""
+    """Return the connection to the process that sends requests; None in the process that started first."""
     descriptor = os.environ.get(_DESCRIPTOR)
     return None if descriptor is None else Connection(int(descriptor))

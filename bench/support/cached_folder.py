@@ -1,4 +1,4 @@
-"""Folders that benchmarks make once and keep in .cache/bench/."""
+"""Folders that benchmarks create once and store in .cache/bench/."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import skipstone as ss
 
 @dataclass(frozen=True)
 class CachedFolder:
-    """A folder that is complete: what building it took, and its bytes."""
+    """A complete folder, the time to build it, and its bytes."""
 
     folder: Path
     build_s: float
@@ -25,8 +25,8 @@ class CachedFolder:
 
 
 def cached_folder(folder: Path, build: Callable[[Path], None], fingerprint: str = "") -> CachedFolder:
-    """The folder that `build` fills, built where it is not complete. Iceberg writes its own place into its files, so
-    a folder is built where it stays; `made.json`, written last, says that it is complete."""
+    """Return the folder that `build` fills; build it if it is not complete. Iceberg writes its own location into its
+    files, so a folder is built at its final place; `made.json`, written last, marks it as complete."""
     done = folder / "made.json"
     wanted = {"place": str(folder), "fingerprint": fingerprint, "pyarrow": pa.__version__}
     if done.exists():
@@ -47,12 +47,12 @@ def cached_folder(folder: Path, build: Callable[[Path], None], fingerprint: str 
 
 
 def size_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def code_fingerprint() -> str:
-    """What changes with the code that writes our files: an index that other code wrote is made anew."""
+    """Return a checksum of the code that writes Skipstone's files: an index of other code is built again."""
     root = Path(ss.__file__).parent
     paths = [root / "base/arrays.py", root / "base/canon.py"]
     paths += sorted((root / "engine").rglob("*.py")) + sorted((root / "hfile_like").rglob("*.py"))

@@ -1,10 +1,10 @@
-"""The lake that the benchmarks run on: TPC-H's lineitem with a random key, made once and kept in .cache/bench/.
+"""The lake that the benchmarks run on: TPC-H's lineitem with a random key, created once and stored in .cache/bench/.
 
-One lake serves all contenders, so the files carry Parquet's own Bloom filters for those who read them. Rows keep
-TPC-H's order (by l_orderkey), which statistics can use; `event_id`, a random uuid, is the column that they can't.
+One lake serves all contenders, so the files contain Parquet's own Bloom filters for those that read them. Rows keep
+TPC-H's order (by l_orderkey), which statistics can use; `event_id`, a random uuid, is the column for which they cannot.
 
-The same arguments give the same bytes on the same versions of the libraries. Parts are generated, widened and written
-one after another: memory and spare disk stay at one file's worth at any scale.
+The same arguments give the same bytes with the same versions of the libraries. Parts are generated, extended and
+written one by one: memory and temporary disk space are those of one file at any scale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 CACHE = Path(__file__).parents[2] / ".cache" / "bench"
 BLOOM_FPP = 0.01
 _SEED = 20_150_601
-_LAYOUT = 1  # raised where this file writes something else for the same arguments
+_LAYOUT = 1  # increased when this file writes something else for the same arguments
 _UUID_CHARACTERS = 36
 _DASHES = (8, 13, 18, 23)
 
@@ -38,7 +38,7 @@ def lineitem(
     *,
     cache: Path = CACHE,
 ) -> Path:
-    """The folder of a lineitem lake, made where it is not there yet.
+    """Return the folder of a lineitem lake; create it if it does not exist.
 
     sf          TPC-H's scale factor: 1 is 6,001,215 rows, about 0.33 GB here
     files       part-00000.parquet and so on, of about the same number of rows
@@ -68,10 +68,10 @@ def lineitem(
 
 
 def sample(lake: Path, column: str, count: int, seed: int = 0) -> list:
-    """`count` values of `column` that are in the lake, each of a file and a row chosen at random.
+    """Return `count` values of `column` that are in the lake, each of a file and a row chosen at random.
 
-    For misses take `random_uuids` of a seed of your own: a round value (all zeros) lies outside of the bounds of
-    every row group, and statistics alone would find that out.
+    For misses use `random_uuids` with another seed: a round value (all zeros) is outside of the bounds of every row
+    group, so statistics alone would exclude it.
     """
     random = np.random.default_rng(seed)
     paths = sorted(lake.glob("*.parquet"))
@@ -104,8 +104,8 @@ def write_delta_log(
 ) -> None:
     """Write a Delta log, with a checkpoint of the last version, as deltalake itself writes one.
 
-    types       of each column, by Delta's names
-    versions    of each version, the lines of the files that it adds
+    types       the type of each column, by Delta's names
+    versions    for each version, the lines of the files that it adds
     """
     from deltalake import DeltaTable
 

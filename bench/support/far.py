@@ -13,16 +13,16 @@ from skipstone.engine.storage import object_store
 
 
 class Waits:
-    """Counts the requests of an object store, and how many of them wait for each other: of two that are under way side
-    by side neither waits, one that begins after another's end waits for it.
+    """Counts the requests of an object store, and how many of them wait for each other. Of two concurrent requests,
+    neither waits; a request that begins after another's end waits for it.
 
-    Threads of pools go on from where they were given their work, and who takes their results from where they ended: so
-    the count is of the program, not of how fast this machine is today. Threads without a pool are not waited for.
+    Work in a pool continues the count of the code that submits it; code that receives the result continues the work's.
+    So the count depends on the program, not on the machine's speed. Threads without a pool are not counted as waiting.
     """
 
     def __init__(self) -> None:
         self._mine = threading.local()
-        self.log: list[tuple[int, str, str]] = []  # which wait, the request, the key
+        self.log: list[tuple[int, str, str]] = []  # (number of the wait, request, key)
 
     @property
     def now(self) -> int:
@@ -32,7 +32,7 @@ class Waits:
         self._mine.now = now
 
     def note(self, request: str, key: str) -> None:
-        """One request of this thread."""
+        """Count one request of this thread."""
         self.to(self.now + 1)
         self.log.append((self.now, request, key))
 
@@ -69,7 +69,7 @@ class Waits:
 
 
 class FarBucket:
-    """A bucket in memory, as obstore's clients are: `latency_s` a request, each noted in `waits`."""
+    """A bucket in memory, with the interface of obstore's clients: `latency_s` per request, each noted in `waits`."""
 
     def __init__(self) -> None:
         from obstore.store import MemoryStore
@@ -90,7 +90,7 @@ class FarBucket:
 
     @contextmanager
     def counting(self, latency_s: float = 0.0) -> Iterator[Waits]:
-        """Within the block requests take so long, and are counted anew."""
+        """Within the block, requests take `latency_s`, and the count starts at 0."""
         self.latency_s, self.waits = latency_s, Waits()
         with self.waits.following_pools():
             try:

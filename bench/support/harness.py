@@ -1,19 +1,19 @@
-"""What every benchmark prints: us, the peers and the floor side by side, from one run.
+"""The tables that every benchmark prints: us, the peers and the floor side by side, from one run.
 
     bench = Bench("needle", "A needle in 6 M rows", rerun="make bench NAME=needle", libraries=["duckdb"])
     bench.case("hit", "skipstone", look_up, kind="us")
     bench.case("hit", "DuckDB", ask_duckdb)
-    bench.case("hit", "read the row group", read_it, kind="floor", note="knows where to look")
+    bench.case("hit", "read the row group", read_it, kind="floor", note="gets the position")
     bench.run(rounds=7)
     bench.report()
 
-Before anything is timed, every contender of a row answers once, and the answers must be equal: a fast wrong answer
-is no result. A floor may do less than the work (read one column, say); it then returns None and is not compared.
-This call is the warm-up as well.
+Before anything is timed, every contender of a row returns one answer, and the answers must be equal: a fast wrong
+answer is no result. A floor may do less than the work (for example, read one column); it then returns None and is not
+compared. This call is also the warm-up.
 
 Contenders are timed in turn, A B C A B C ..., so that a machine that slows down slows all of them; a ratio is the
-median over the rounds of contender / us within one round. Read the ratios: absolute times are one machine's, one day's.
-With `run(apart=True)` each of them is called in a process of its own (`apart.py`).
+median over the rounds of contender / us within one round. Compare the ratios: absolute times are those of one machine
+and one day. With `run(apart=True)` each contender is called in its own process (`apart.py`).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from .apart import Process, asking
 RESULTS = Path(__file__).parents[1] / "results"
 _SAMPLE_S_MIN = 0.002
 _CALLS_MAX = 10_000
-# Larger tables are compared as they are, in the order given: as Python objects they would take minutes.
+# Larger tables are compared unchanged, in the given order: as Python objects they would take minutes.
 _LISTED_ROWS_MAX = 100_000
 _ALWAYS_LISTED = ("skipstone", "numpy", "pyarrow", "numba")
 
 
 class AnswersDifferError(AssertionError):
-    """Two contenders of one row gave different answers: nothing is timed."""
+    """Two contenders of one row returned different answers: nothing is timed."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a contender may return in place of a bare value, where it knows what its answer cost."""
+    """The return value of a contender that also reports the cost of its answer, instead of a bare value."""
 
     value: Any
     requests: int | None = None
@@ -72,40 +72,40 @@ class _Case:
     requests: int | None = None
     bytes: int | None = None
     samples_s: list[float] = field(default_factory=list)
-    process: Process | None = None  # where it is called, if not in this one
+    process: Process | None = None  # in which it is called, if not in this one
 
     @property
     def engine(self) -> str:
-        """Whose process it shares: contenders whose names differ after a comma are one's."""
+        """The contender whose process it shares: names that differ only after a comma share one."""
         return self.contender.partition(",")[0]
 
-    def ask(self, verb: Literal["answer", "prepare", "sample", "let_go"]) -> Any:
-        """What one of these methods gives, in the process in which it is called."""
+    def ask(self, verb: Literal["answer", "prepare", "sample", "release"]) -> Any:
+        """Return the result of one of these methods, from the process in which it is called."""
         return getattr(self, verb)() if self.process is None else self.process.ask(verb, self.row, self.contender)
 
     def answer(self) -> Answer:
-        """What it answers, in a form that compares."""
+        """Return the answer, in a form that can be compared."""
         value, _ = self.call()
         answer = value if isinstance(value, Answer) else Answer(value)
         return replace(answer, value=None if answer.value is None else _plain(answer.value))
 
     def prepare(self) -> None:
-        """Finds how often a sample is to call it."""
+        """Compute how often a sample calls it."""
         self.calls = _calls_for(self)
 
     def call(self) -> tuple[Any, float]:
-        """One answer and the seconds of one call; `setup` runs outside of the time."""
+        """Return one answer and the seconds of one call; `setup` is not part of the time."""
         arguments = () if self.setup is None else (self.setup(),)
         start = time.perf_counter()
         answer = self.fn(*arguments)
         return answer, time.perf_counter() - start
 
-    def let_go(self) -> None:
-        """Drops what is asked, and what it holds: it will not be asked again."""
+    def release(self) -> None:
+        """Drop the function and the memory that it holds: it is not called again."""
         self.fn, self.setup = lambda: None, None
 
     def sample(self) -> float:
-        """Seconds a call: one call, or the mean over as many as a clock can tell apart."""
+        """Return the seconds per call: of one call, or the mean over as many as the clock needs."""
         if self.setup is not None:
             return self.call()[1]
         start = time.perf_counter()
@@ -115,11 +115,11 @@ class _Case:
 
 
 class Bench:
-    """One table of measurements: rows are tasks, contenders are who does them.
+    """One table of measurements: rows are tasks, contenders are the systems that do them.
 
     name       the result files are bench/results/<name>.md and .json
-    rerun      the command that makes them again
-    libraries  distributions whose versions belong to the result, beside our own
+    rerun      the command that creates them again
+    libraries  distributions whose versions belong to the result, in addition to Skipstone's
     results    another folder for the result files
     """
 
@@ -144,8 +144,8 @@ class Bench:
         """Add a contender to a row.
 
         `fn` returns its answer: a value, a pyarrow Table or array (rows in any order), or an `Answer` around one of
-        them. `setup` runs before every timed call, outside of the time; what it returns is handed to `fn`. One that is
-        slow may take part in `every` so many rounds only.
+        them. `setup` runs before every timed call, outside of the time; its result is passed to `fn`. A slow contender
+        may take part only in one of `every` rounds.
         """
         others = [case for case in self._cases if case.row == row]
         if any(case.contender == contender for case in others):
@@ -169,9 +169,9 @@ class Bench:
         self._cases.append(_Case(row, contender, lambda: None, None, note, kind, samples_s=samples_s))
 
     def run(self, rounds: int = 5, *, apart: bool = False) -> None:
-        """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times. Rows that a run
-        before has timed stay as they are. `apart`: each contender is called in a process of its own, which is this
-        command again up to here."""
+        """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times. Rows that an
+        earlier run has timed do not change. `apart`: each contender is called in its own process, which is this command
+        again up to here."""
         if apart and (connection := asking()) is not None:
             self._serve(connection)
         with contextlib.ExitStack() as stack:
@@ -188,7 +188,7 @@ class Bench:
                     _time(cases, rounds)
 
     def _serve(self, connection: Connection) -> NoReturn:
-        """In a process of some contenders': calls what it is asked for, until nobody asks any more."""
+        """Serve a process of some contenders: call what it requests, until the connection is closed."""
         gc.disable()
         with connection, contextlib.suppress(EOFError):
             while True:
@@ -201,13 +201,13 @@ class Bench:
         raise SystemExit
 
     def figures(self) -> list[dict[str, Any]]:
-        """What was measured, a contender of a row each: row, contender, kind, median_s, ratio_to_us (of the row's),
-        requests, bytes, note, samples_s."""
+        """Return the measurements, one per contender and row: row, contender, kind, median_s, ratio_to_us (of the
+        row's), requests, bytes, note, samples_s."""
         return [self._figures(case) for case in self._cases]
 
     def report(self, sections: Sequence[str] = (), counts: Mapping[str, int] | None = None) -> str:
-        """Write bench/results/<name>.md and .json, print the former, return it. `sections`: lines of Markdown that
-        follow the table; `counts`: what was counted instead of timed, for the page of all results."""
+        """Write bench/results/<name>.md and .json, print the former, return it. `sections`: lines of Markdown after
+        the table; `counts`: values that were counted instead of timed, for the page of all results."""
         machine = machine_line(self._libraries)
         rounds = statistics.mode([len(case.samples_s) for case in self._cases] or [0])
         measured = self.figures()
@@ -285,18 +285,18 @@ def _time(cases: list[_Case], rounds: int) -> None:
     finally:
         gc.enable()
     for case in cases:
-        case.ask("let_go")
-        case.let_go()
+        case.ask("release")
+        case.release()
 
 
 def next_of(values: Sequence[Any]) -> Callable[[], Any]:
-    """A setup that hands over one value after the other, and begins again."""
+    """Return a setup that returns one value after the other, and then starts again."""
     cycle = itertools.cycle(values)
     return lambda: next(cycle)
 
 
 def machine_line(libraries: Sequence[str] = ()) -> str:
-    """CPU, cores, Python and the versions of the libraries: what a figure depends on, and nothing that names a host."""
+    """Return CPU, cores, Python and the versions of the libraries: all that figures depend on, without a host name."""
     versions = []
     for name in dict.fromkeys([*_ALWAYS_LISTED, *libraries]):
         try:
@@ -325,7 +325,7 @@ def _calls_for(case: _Case) -> int:
 
 
 def _plain(answer: Any) -> Any:
-    """One form for answers of different libraries: rows as tuples in a fixed order of columns, sorted."""
+    """Return one form for answers of different libraries: rows as tuples in a fixed order of columns, sorted."""
     if isinstance(answer, pa.RecordBatch):
         answer = pa.table(answer)
     if isinstance(answer, pa.Table) and answer.num_rows > _LISTED_ROWS_MAX:
@@ -341,7 +341,7 @@ def _plain(answer: Any) -> Any:
 
 
 class _Rows:
-    """A large table, equal to others with the same rows in the same order, texts of whatever layout."""
+    """A large table. It equals others with the same rows in the same order, with texts of any layout."""
 
     def __init__(self, table: pa.Table):
         names = sorted(table.column_names)
@@ -392,7 +392,7 @@ def _table(measured: list[dict[str, Any]], rounds: int) -> list[str]:
 
 
 def time_text(seconds: float | None) -> str:
-    """Seconds for people, in a unit that suits; nothing where nothing was measured."""
+    """Return seconds as text, in a suitable unit; nothing if nothing was measured."""
     if seconds is None:
         return ""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):

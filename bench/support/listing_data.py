@@ -1,12 +1,12 @@
-"""A list of files that need not exist, for the listing benchmark: made once and kept in .cache/bench/.
+"""A list of files that need not exist, for the listing benchmark: created once and stored in .cache/bench/.
 
-Names are Hudi's, about 110 bytes a path: a date partition, then file id (a uuid), write token and instant of the write:
+Names are Hudi's, about 110 bytes per path: a date partition, then file id (a uuid), write token and instant:
 
     ingestion_datestr=2019-01-07/0c4d...-0_17-204-91874_20190107031512042.parquet
 
-Files stand in the order in which they were written. A commit writes up to 500 of a partition and closes each at 500,000
-rows, but for its last; sizes spread over 16 MiB around 120 MB. One list serves all contenders, in the form that each
-reads: our index, a Delta log with its checkpoint, a Parquet file of the list, and a tree of empty files.
+Files are in the order in which they were written. A commit writes up to 500 files of a partition and closes each at
+500,000 rows, except its last; sizes spread over 16 MiB around 120 MB. One list serves all contenders, in the form that
+each reads: Skipstone's index, a Delta log with its checkpoint, a Parquet file of the list, and a tree of empty files.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SIZE_SPREAD_BYTES = 1 << 24
 MANIFEST_ROW_GROUP_FILES = 1 << 17
 _FIRST_DAY = np.datetime64("2015-01-01")
 _SEED = 20_201_015
-_LAYOUT = 2  # raised where this file writes something else for the same arguments
+_LAYOUT = 2  # increased when this file writes something else for the same arguments
 
 
 @dataclass(frozen=True)
 class Shape:
-    """So many files in so many partitions."""
+    """A number of files in a number of partitions."""
 
     name: str
     files: int
@@ -49,7 +49,7 @@ class Shape:
 
 
 M, E = Shape("M", 283_675, 3_617), Shape("E", 2_275_402, 497)
-"""The middle one and the largest of RFC-15's tables."""
+"""The middle and the largest of RFC-15's tables."""
 
 
 class Files:
@@ -82,11 +82,11 @@ class Files:
         self.row_counts = np.where(is_last, random.integers(1, ROWS_A_FILE, shape.files), ROWS_A_FILE)
 
     def table(self) -> pa.Table:
-        """As `tx.add_files` takes it."""
+        """Return the form that `tx.add_files` accepts."""
         return pa.table({"path": self.paths, "size_bytes": self.sizes_bytes, "row_count": self.row_counts})
 
     def of(self, partition: int) -> pa.Array:
-        """The paths of one partition."""
+        """Return the paths of one partition."""
         return self.paths[self._bounds[partition] : self._bounds[partition + 1]]
 
 
@@ -109,7 +109,7 @@ def _texts(values: np.ndarray) -> pa.Array:
 
 
 def ours(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """A table of those files."""
+    """Create a table of those files."""
 
     def make(folder: Path) -> None:
         ss.create(folder / "table", schema=SCHEMA, partitioning=[KEY], files=files.table()).close()
@@ -118,8 +118,8 @@ def ours(files: Files, cache: Path = CACHE) -> CachedFolder:
 
 
 def manifest(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """`manifest.parquet`, zstd: partition, path, size_bytes, row_count; paths as delta byte arrays, the smallest form
-    found."""
+    """Write `manifest.parquet`, zstd: partition, path, size_bytes, row_count; paths as delta byte arrays, the smallest
+    form found."""
 
     def make(folder: Path) -> None:
         texts = files.partitions.take(pa.array(files.partition))
@@ -136,7 +136,7 @@ def manifest(files: Files, cache: Path = CACHE) -> CachedFolder:
 
 
 def delta(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """A Delta log whose version has a checkpoint, as deltalake itself writes one."""
+    """Write a Delta log whose version has a checkpoint, as deltalake itself writes one."""
 
     def make(folder: Path) -> None:
         types = {"id": "long", KEY: "string"}
@@ -163,7 +163,7 @@ def _delta_adds(files: Files) -> pa.Array:
 
 
 def tree(files: Files, cache: Path = CACHE) -> CachedFolder:
-    """`tree/`: a directory for each partition, and an empty file of each name."""
+    """Create `tree/`: a directory per partition, and an empty file of each name."""
 
     def make(folder: Path) -> None:
         root = folder / "tree"

@@ -1,10 +1,10 @@
-"""Statistics of files that need not exist, for the planning benchmark: made once and kept in .cache/bench/.
+"""Statistics of files that need not exist, for the planning benchmark: created once and stored in .cache/bench/.
 
-One set of statistics serves all contenders, in the form that each reads: our own index (`tx.add_files` with
+One set of statistics serves all contenders, in the form that each reads: Skipstone's own index (`tx.add_files` with
 statistics), a Delta log with its checkpoint, a Parquet file of statistics for DuckDB, arrays in memory for numpy. The
-first n files are the same whatever the number of files.
+first n files are the same for any number of files.
 
-    clustered   int64: each file holds a narrow range that follows the range of the file before it
+    clustered   int64: each file contains a narrow range that follows the range of the file before it
     random      int64: each file's [min, max] spans up to 11% of the domain, so a point meets 5.6% of the files
     name        string: clustered, with a random end
     seen        timestamp[us]: clustered
@@ -36,15 +36,15 @@ SEEN_STEP_US = 60_000_000
 FILES_AT_ONCE = 250_000
 DELTA_COMMIT_FILES = 100_000
 _SEED = 20_190_927
-_LAYOUT = 2  # raised where this file writes something else for the same arguments
+_LAYOUT = 2  # increased when this file writes something else for the same arguments
 
 
 class Statistics:
-    """What is known of `files` files.
+    """The statistics of `files` files.
 
     paths                         pa.StringArray, in the order in which the files are added
     row_counts, sizes_bytes       int64 [files]
-    lower, upper, null_counts     of each column: arrays [files] (numpy int64 where the column is int64, else Arrow)
+    lower, upper, null_counts     per column: arrays [files] (numpy int64 if the column is int64, otherwise Arrow)
     """
 
     def __init__(self, files: int, columns: Sequence[str] = tuple(COLUMNS)):
@@ -72,7 +72,7 @@ class Statistics:
             self.upper["seen"] = pa.array(seen[1:] - 1).cast(COLUMNS["seen"])
 
     def struct(self, columns: Sequence[str]) -> pa.StructArray:
-        """Statistics as `tx.add_files` takes them."""
+        """Return statistics in the form that `tx.add_files` accepts."""
         parts = []
         for name in columns:
             fields = [pa.array(self.lower[name]), pa.array(self.upper[name]), pa.array(self.null_counts[name])]
@@ -80,7 +80,7 @@ class Statistics:
         return pa.StructArray.from_arrays(parts, names=list(columns))
 
     def flat(self) -> pa.Table:
-        """One row a file: path, row_count, size_bytes and, of each column c, c_min, c_max, c_null_count."""
+        """Return one row per file: path, row_count, size_bytes and, for each column c, c_min, c_max, c_null_count."""
         table = {"path": self.paths, "row_count": self.row_counts, "size_bytes": self.sizes_bytes}
         for name in self.columns:
             table |= {f"{name}_min": self.lower[name], f"{name}_max": self.upper[name]}
@@ -89,12 +89,12 @@ class Statistics:
 
 
 def _integers(stream: str, low: int, high: int, count: int) -> np.ndarray:
-    """int64 [count] in [low, high): the same beginning whatever the count."""
+    """Return int64 [count] in [low, high): the first values are the same for any count."""
     return np.random.default_rng([_SEED, zlib.crc32(stream.encode())]).integers(low, high, count)
 
 
 def _names(files: int, end: str) -> pa.StringArray:
-    """`tenant-000123/host-07-3f2a...`: file 7 of tenant 123's 64."""
+    """Return `tenant-000123/host-07-3f2a...`: file 7 of tenant 123's 64."""
     numbers = np.arange(files)
     # The first hexadecimal digit sets a file's lower bound below its upper one.
     first = "1" if end == "lower" else "e"
@@ -112,14 +112,14 @@ def _digits(numbers: np.ndarray, width: int) -> pa.StringArray:
 
 
 def ours(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
-    """A table of those files."""
+    """Create a table of those files."""
 
     def make(folder: Path) -> None:
         schema = pa.schema([(name, COLUMNS[name]) for name in statistics.columns])
         table = ss.create(folder / "table", schema=schema, partitioning=None)
         columns = {"path": statistics.paths, "size_bytes": statistics.sizes_bytes, "row_count": statistics.row_counts}
         whole = pa.table({**columns, "stats": statistics.struct(statistics.columns)})
-        # One commit, so that the folder holds no run that a later commit replaced: 10 M files take 5.6 GB of memory.
+        # One commit, so that the folder contains no run that a later commit replaced: 10 M files take 5.6 GB of memory.
         with table.transaction() as tx:
             for start in range(0, statistics.files, FILES_AT_ONCE):
                 tx.add_files(whole.slice(start, FILES_AT_ONCE))
@@ -128,7 +128,7 @@ def ours(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
 
 
 def parquet(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
-    """`statistics.parquet`, zstd, by DuckDB: all columns in table order."""
+    """Write `statistics.parquet`, zstd, by DuckDB: all columns in table order."""
 
     def make(folder: Path) -> None:
         with duckdb.connect() as connection:
@@ -140,7 +140,7 @@ def parquet(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
 
 
 def delta(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
-    """A Delta log whose last version has a checkpoint, as deltalake itself writes one."""
+    """Write a Delta log whose last version has a checkpoint, as deltalake itself writes one."""
 
     def make(folder: Path) -> None:
         starts = range(0, statistics.files, DELTA_COMMIT_FILES)

@@ -157,7 +157,7 @@ class IcebergSource:
         paths = [path for number, path in numbered if number == newest]
         if len(paths) > 1:
             raise NotReadableError(
-                f"{self._storage.uri}: {len(paths)} metadata files have number {newest}, and only the catalog knows "
+                f"{self._storage.uri}: {len(paths)} metadata files have number {newest}, and only the catalog records "
                 "which one counts: pass its path instead of the table's",
                 paths=paths,
             )
