@@ -19,9 +19,9 @@ from ...base.arrays import from_numpy, offsets_of, string_scalar, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.columns import EVIDENCE_FIELDS, StatRows, evidence_of, evidence_of_values
-from ..indexes.probe_results import ColumnEvidence, Outcomes, ProbeResult, term_sets
+from ..indexes.probe_results import ColumnEvidence, Outcomes, term_sets
 from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
-from ..predicates import Node, Term, can_match, columns_of, member_outcomes, only_true, probe_values, terms_of
+from ..predicates import Term, can_match, columns_of, member_outcomes, only_true, probe_values, terms_of
 from ..storage import Ranged, Storage
 from ..storage.threads import side_by_side
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
@@ -52,9 +52,9 @@ def row_groups_of(
     assert fine is not None
     count = len(fine.task)
     outcomes = Outcomes.unknown(terms, count)
-    for result in (_by_statistics(tasks, terms, context, fine), _by_filters(probed, fine, context.strict)):
-        for part, sets in result.outcomes.items():
-            outcomes.narrow(part, sets)
+    for found in (_by_statistics(tasks, terms, context, fine), _by_filters(probed, fine, context.strict)):
+        for term, sets in found.items():
+            outcomes.narrow(term, sets)
     predicate_outcomes = outcomes.of_predicate(context.pruning, count)
     may_prune = np.array([task.may_prune for task in tasks], dtype=bool)[fine.task]
     survives = (can_match(predicate_outcomes) & (fine.row_count > 0)) | ~may_prune
@@ -136,12 +136,12 @@ def _of_task(fine: FineRows, survives: np.ndarray, every: np.ndarray, units: sli
     )
 
 
-def _by_statistics(tasks: Sequence[FileTask], terms: list[Term], context: ReadContext, fine: FineRows) -> ProbeResult:
-    """What fine statistics and partition values say of each row group."""
-    count = len(fine.task)
+def _by_statistics(
+    tasks: Sequence[FileTask], terms: list[Term], context: ReadContext, fine: FineRows
+) -> dict[Term, np.ndarray]:
+    """Return the outcomes of each term that fine statistics and partition values leave possible, by row group."""
     evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.pruning)}
-    sets: dict[Node, np.ndarray] = {term: term_sets(term, evidence, count) for term in terms}
-    return ProbeResult(sets, np.ones(count, dtype=bool))
+    return {term: term_sets(term, evidence, len(fine.task)) for term in terms}
 
 
 def evidence_in_row_groups(
@@ -205,21 +205,19 @@ def _probed(tasks: Sequence[FileTask], terms: list[Term], storage: Storage) -> l
     return list(zip(probes, side_by_side(storage, run, probes, "skipstone-filters"), strict=True))
 
 
-def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> ProbeResult:
-    """What fine filters say of each row group."""
+def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> dict[Term, np.ndarray]:
+    """Return the outcomes of each term that fine filters leave possible, by row group."""
     hits: dict[Term, np.ndarray] = {}  # bool [value, row group]: False where it cannot be there
-    covered = np.zeros(len(fine.task), dtype=bool)
     for probe, by_term in probed:
         if not isinstance(by_term, list):
             ignore_damaged(by_term, strict)
             continue
         units = np.flatnonzero(fine.task == probe.task)
-        covered[units] = True
         for term, one in zip(probe.hashes, by_term, strict=True):
             hits.setdefault(term, np.ones((len(one), len(fine.task)), dtype=bool))[:, units] = one[
                 :, fine.row_group[units]
             ]
-    return ProbeResult({term: member_outcomes(term, one) for term, one in hits.items()}, covered)
+    return {term: member_outcomes(term, one) for term, one in hits.items()}
 
 
 @dataclass

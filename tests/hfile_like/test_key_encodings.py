@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
-import pytest
 from skipstone.hfile_like import SortedFileReader
 from sorted_file_builders import written
 
@@ -34,24 +33,6 @@ def check(keys: list[bytes], data: bytes, some: list[bytes]) -> None:
         row = reader.get(key)
         assert (None if row is None else row["n"]) == place.get(key)
         assert reader.scan_table(start=key).num_rows == sum(other >= key for other in keys)
-
-
-def kinds() -> dict[int, list[bytes]]:
-    draw = random.Random(6)
-    words = [b"users", b"orders", b"x", b"log"]
-    return {
-        FIXED: sorted({draw.randbytes(12) for _ in range(400)}),
-        BUNDLE: sorted({b"/".join(draw.choice(words) for _ in range(6)) for _ in range(900)}),
-        NUMBERS: [b"k" + (1_000 * i + draw.randrange(999)).to_bytes(8, "big") for i in range(400)],
-    }
-
-
-@pytest.mark.parametrize("encoding", [FIXED, BUNDLE, NUMBERS])
-def test_keys_lie_in_the_encoding_that_suits_them(encoding):
-    keys = kinds()[encoding]
-    data = file_of(keys, block_size=1 << 20, compression="zstd")
-    assert encodings(data) == {encoding}
-    check(keys, data, keys[:: len(keys) // 3])
 
 
 def test_numbers_that_take_much_more_than_their_bytes_are_transposed():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from skipstone.errors import CorruptionError, InvalidArgumentError, SchemaError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 from skipstone.hfile_like.block import Block
+from sorted_file_crafted import NO_TOMBSTONES, Crafted, last_number, numbers
 
 SCHEMA = pa.schema([("n", pa.int32()), ("s", pa.string())])
 KEYS = st.one_of(st.integers(0, 60).map(b"%02d".__mod__), st.binary(max_size=3))
@@ -256,3 +257,15 @@ def test_damage_of_a_copied_block_is_found():
             damaged[at] ^= 1
             with pytest.raises(CorruptionError):
                 numbered_merge([bytes(damaged), numbered_run({(2, 1): 1})])
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_block_without_the_keys_that_the_index_names_is_damage(at: int) -> None:
+    """Its entries lie beyond the keys that are asked for: they would be left out without a word."""
+    made = Crafted()
+    for i in range(6):
+        base = 10 * i + (1000 if i == at else 0)
+        made.add(10, [NO_TOMBSTONES, numbers(base=base)], last_number(8, 10 * i), last_number(8, 10 * i + 9))
+    with pytest.raises(CorruptionError) as caught:
+        merge_runs([made.done()], io.BytesIO(), stop=last_number(8, 500))
+    assert caught.value.offset == made.rows[at][0]

@@ -99,17 +99,6 @@ def test_verify_reports_each_part_that_is_damaged():
     ]
 
 
-def test_errors_say_file_offset_and_check(tmp_path):
-    path = tmp_path / "run.skb"
-    data = bytearray(sample("zstd"))
-    block = SortedFileReader(bytes(data)).blocks()[1]
-    data[block.offset + 50] ^= 4
-    path.write_bytes(data)
-    with SortedFileReader(path) as reader, pytest.raises(CorruptionError) as caught:
-        reader.get(block.first_key)
-    assert (caught.value.path, caught.value.offset, caught.value.check) == (str(path), block.offset, "block checksum")
-
-
 def test_a_block_at_another_place_is_found():
     data = sample("none")
     reader = SortedFileReader(data)

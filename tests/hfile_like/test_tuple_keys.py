@@ -14,9 +14,9 @@ import skipstone.hfile_like
 from hypothesis import given
 from hypothesis import strategies as st
 from predicate_strategies import tables
-from skipstone.base.ordered_keys import beginning, ordered_class
+from skipstone.base.ordered_keys import ordered_class
 from skipstone.errors import CorruptionError, InvalidArgumentError, SchemaError
-from skipstone.hfile_like import KeyLayout, OrderedCode
+from skipstone.hfile_like import OrderedCode
 from skipstone.hfile_like.key_sort import sorted_keys
 from test_order_codes import TYPES
 
@@ -139,28 +139,6 @@ def test_a_string_that_does_not_end_takes_no_memory() -> None:
         OrderedCode([pa.binary()]).decode(keys)
 
 
-@given(
-    rows=st.lists(st.tuples(*(st.integers(0, 2 ** (8 * w) - 1) | st.integers(0, 2) for w in (1, 2, 4, 8))), max_size=20)
-)
-def test_a_layout_is_the_code_of_unsigned_numbers_that_are_never_null(rows: list[tuple[int, ...]]) -> None:
-    widths = (1, 2, 4, 8)
-    columns = {f"u{w}": np.array([row[i] for row in rows], dtype=f"u{w}") for i, w in enumerate(widths)}
-    code = OrderedCode([pa.field(n, pa.from_numpy_dtype(c.dtype), nullable=False) for n, c in columns.items()])
-    keys = code.encode([pa.array(column) for column in columns.values()])
-    layout = KeyLayout([(name, int(name[1:])) for name in columns])
-    assert keys.equals(layout.encode(**columns))
-    for back, (name, column) in zip(code.decode(keys), layout.decode(keys).items(), strict=True):
-        assert back.to_pylist() == column.tolist() == columns[name].tolist()
-
-
-@given(keys=st.lists(st.lists(st.sampled_from([0, 1, 255]), max_size=30).map(bytes), max_size=40))
-def test_any_prefix_free_keys_are_sorted(keys: list[bytes]) -> None:
-    code = OrderedCode([pa.binary()])
-    encoded = code.encode([pa.array(keys, pa.binary())])
-    order, _ = sorted_keys(encoded)
-    assert order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
-
-
 def test_the_example_of_the_page_is_what_is_written() -> None:
     page = (Path(skipstone.hfile_like.__file__).parent / "FORMAT.md").read_text()
     shown = page.split("## Ordered keys")[1].split("```")[1:4:2]
@@ -185,13 +163,6 @@ def test_classes_share_an_encoding() -> None:
     assert ordered_class(pa.timestamp("us")) != ordered_class(pa.timestamp("ns"))
     assert ordered_class(pa.decimal128(5, 2)) != ordered_class(pa.decimal128(5, 3))
     assert ordered_class(pa.list_(pa.int8())) is None
-
-
-def test_strings_of_a_beginning_share_a_prefix() -> None:
-    texts = [b"", b"a", b"a\x00", b"a\x01", b"ab", b"b"]
-    keys = OrderedCode([pa.binary()]).encode([pa.array(texts)]).to_pylist()
-    for start in (b"", b"a", b"a\x00", b"\x01"):
-        assert [k.startswith(beginning(start)) for k in keys] == [t.startswith(start) for t in texts]
 
 
 def test_what_cannot_be_a_key_is_refused() -> None:

@@ -206,14 +206,6 @@ def test_a_thread_reads_the_next_row_group_ahead(tmp_path: Path, monkeypatch: py
     assert [name.rpartition("_")[0] for name in names] == ["skipstone-read"] * 3
 
 
-def test_a_build_shows_its_progress(tmp_path: Path) -> None:
-    for number in range(3):
-        pq.write_table(pa.table({"k": _keys(number, 10 + number)}), tmp_path / f"{number}.parquet")
-    shown: list[tuple[str, int, int | None]] = []
-    ss.create(tmp_path).create_index("k", kind="bloom", progress=lambda *one: shown.append(one))
-    assert shown == [("bloom(k)", n, 3) for n in (1, 2, 3)]
-
-
 @only_in_test_all
 def test_the_fpp_of_row_groups_is_as_asked(tmp_path: Path) -> None:
     """4,000 absent keys of 4 row groups at 10%: more false ones than this bound by chance less than once in 10**6."""

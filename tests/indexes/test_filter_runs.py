@@ -16,12 +16,6 @@ from skipstone.engine.indexes.bloom import task_filters
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int32())])
 
 
-def _empty(root: Path) -> ss.Table:
-    table = ss.create(root, schema=SCHEMA, partitioning=["p"])
-    table.create_index("k", kind="bloom")
-    return table
-
-
 def _keys(commit: int, count: int = 50) -> np.ndarray:
     """Random, so that bounds tell no file from another."""
     return np.random.default_rng(commit).integers(0, 1 << 60, count)
@@ -65,16 +59,3 @@ def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(
         assert all(_rows_found(fresh, int(_keys(commit)[0])) == 1 for commit in range(20))
         steps = fresh.scan(col("k") == int(_keys(0)[0]))
         assert steps.row_groups().num_rows == 1
-
-
-def test_clean_keeps_what_a_merged_run_names(tmp_path: Path) -> None:
-    table = _empty(tmp_path)
-    for commit in range(12):
-        _commit(table, commit, partitions=2)
-    table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    table.handle.forget()
-    with ss.open(tmp_path, strict=True) as fresh:  # a fine filter that is gone would be an error
-        assert fresh.verify(deep=True) == []
-        for commit in range(12):
-            plan = fresh.scan(col("k") == int(_keys(commit)[4]))
-            assert plan.row_groups().num_rows >= 1 and plan.count() == 1

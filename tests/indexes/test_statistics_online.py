@@ -112,18 +112,6 @@ def _has_statistics(root: Path, column: str) -> bool:
     return table.handle.instant.index_of("stats", table.handle.instant.columns[column]) is not None
 
 
-def test_a_column_dropped_while_its_statistics_are_built(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path)
-
-    def rival(*_: object) -> None:
-        other = ss.open(tmp_path)
-        if "y" in other.schema.names:
-            other.alter(drop="y")
-
-    with pytest.raises(ss.CommitConflictError, match="dropped"):
-        table.create_index("y", kind="stats", progress=rival)
-
-
 def test_an_index_dropped_while_it_is_refreshed(tmp_path: Path) -> None:
     table = stats_lake(tmp_path)
     table.create_index("y", kind="stats", maintain="refresh")

@@ -463,23 +463,6 @@ def test_many_that_sync_and_index_at_once_add_files_once(lake):
     assert table.verify() == []
 
 
-def test_bad_input_gets_our_errors(lake, tmp_path):
-    with pytest.raises(ss.NotATableError, match="Delta"):
-        ss.create(tmp_path, source="delta")
-    with pytest.raises(ss.InvalidArgumentError, match="paimon"):
-        ss.create(lake, source="paimon")
-    with pytest.raises(ss.InvalidArgumentError, match="schema"):
-        ss.create(lake, source="delta", schema=pa.schema([("a", pa.int64())]))
-    with pytest.raises(ss.SchemaError, match="nothing_like_it"):
-        ss.create(lake, source="delta", columns=["nothing_like_it"])
-    with pytest.raises(ss.InvalidArgumentError, match="refresh"):
-        ss.create(lake, source="delta").scan(refresh="always")
-    broken = lake / "_delta_log" / f"{2:020d}.json"
-    broken.write_text("{ this is no commit")
-    with pytest.raises(ss.StorageError, match="deltalake"):
-        ss.open(lake)
-
-
 def test_a_look_up_in_a_table_that_stands_still_needs_no_deltalake(lake, tmp_path):
     ss.create(lake, source="delta")
     write_deltalake(str(lake), _rows(3), mode="append")

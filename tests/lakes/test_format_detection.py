@@ -30,13 +30,6 @@ def _iceberg(folder: Path) -> Path:
     return folder
 
 
-def _hudi(folder: Path) -> Path:
-    (folder / ".hoodie").mkdir(parents=True)
-    (folder / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=t\n")
-    pq.write_table(pa.table({"a": [1]}), folder / "f.parquet")
-    return folder
-
-
 def test_a_delta_table_is_followed_by_its_log(tmp_path: Path) -> None:
     lake = _delta(tmp_path / "t")
     assert sum(pq.read_metadata(f).num_rows for f in lake.glob("p=x/*.parquet")) == 5

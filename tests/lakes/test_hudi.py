@@ -16,7 +16,6 @@ import pytest
 import skipstone as ss
 from hudi_tables import AVRO, DATA, HudiTable, log_block
 from library_versions import has
-from loaded_modules import run_code
 
 hudi = pytest.importorskip("hudi", reason='hudi is not installed: pip install -e ".[hudi]"')
 pytest.importorskip("fastavro")
@@ -355,17 +354,6 @@ def test_columns_come_and_widen_with_the_commits(tmp_path):
     table.sync()
     assert table.schema.field("w").type == pa.float64()
     assert table.scan("w IS NULL").count() == 1
-
-
-def test_without_its_packages_the_error_names_the_extra(tmp_path):
-    made, _ = _one_row(tmp_path, 9)
-    code = (
-        "import sys; sys.modules['fastavro'] = None; import skipstone as ss\n"
-        f"try: ss.create({str(made.folder)!r})\n"
-        "except ss.InvalidArgumentError as error: print(error)"
-    )
-    run = run_code(code)
-    assert "skipstone[hudi]" in run.stdout
 
 
 def test_a_hudi_table_is_seen_without_being_named(tmp_path):

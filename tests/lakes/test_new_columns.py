@@ -88,18 +88,6 @@ def test_an_added_column_that_lies_in_files_is_read(lake: Path) -> None:
     assert _rows(ss.open(lake)) == rows
 
 
-@pytest.mark.parametrize("alteration", [{"drop": "x"}, {"rename": {"x": "z"}}])
-def test_rule_55_an_old_name_never_comes_back(lake: Path, alteration: dict) -> None:
-    _write(lake, "two", a=[2], x=["p"])
-    table = ss.create(lake)
-    table.alter(**alteration)
-    _write(lake, "three", a=[3], x=["q"])
-    assert table.sync().new_columns == ()
-    assert "x" not in table.schema.names
-    assert [(f.kind, f.path) for f in table.verify()] == [("unread", "three.parquet")]
-    assert table.sync() == table.version
-
-
 def test_new_columns_of_unlike_types_take_that_of_most_files(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "b", a=[2], x=["odd"])

@@ -67,41 +67,6 @@ def test_a_directory_that_is_moved_while_it_is_listed_takes_out_no_file(lake, tm
         assert again.version == 1 and _values(again) == [1, 2]
 
 
-def test_same_size_and_other_time_is_another_file(lake):
-    _write(lake, "one.parquet", [1, 2], when=10**18)
-    table = ss.create(lake)
-    size = (lake / "one.parquet").stat().st_size
-    _write(lake, "one.parquet", [5, 6], when=10**18 + 1)
-    assert (lake / "one.parquet").stat().st_size == size
-    with pytest.raises(ss.NotReadableError, match="sync"):
-        table.scan().to_table()
-    table.sync()
-    assert _values(table) == [5, 6]
-
-
-def test_rule_03_what_was_taken_out_does_not_appear_again(lake):
-    _write(lake, "two.parquet", [3])
-    table = ss.create(lake)
-    with table.transaction() as tx:
-        tx.remove(["two.parquet"])
-    version = table.version
-    assert table.sync() == version
-    _write(lake, "three.parquet", [4])
-    with table.transaction() as tx:
-        tx.replace(["one.parquet"], ["three.parquet"])
-    assert table.sync() == table.version
-    assert _values(table) == [4]
-
-
-def test_rule_03_another_file_under_the_path_of_one_taken_out_does_appear(lake):
-    table = ss.create(lake)
-    with table.transaction() as tx:
-        tx.remove(["one.parquet"])
-    _write(lake, "one.parquet", [11, 12, 13])
-    table.sync()
-    assert _values(table) == [11, 12, 13]
-
-
 def test_rule_03_files_of_an_open_transaction_do_not_appear(lake):
     table = ss.create(lake)
     with table.transaction() as tx:
@@ -141,12 +106,6 @@ def test_rule_38_a_half_written_file_is_quarantined_until_it_is_whole(lake):
     table.sync()
     assert table.verify() == []
     assert _values(table) == [1, 2, 3]
-
-
-def test_handles_on_a_chosen_version_do_not_sync(lake):
-    ss.create(lake)
-    with pytest.raises(ss.InvalidArgumentError, match="version 1"):
-        ss.open(lake, version=1).sync()
 
 
 def test_syncs_beside_writers_lose_and_double_nothing(lake):

@@ -11,7 +11,7 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicate_strategies import evidence_of, leaf_columns, predicates, row_matches, rows_of, schemas, tables
+from predicate_strategies import evidence_of, predicates, row_matches, rows_of, schemas, tables
 from skipstone.base import canon
 from skipstone.engine.predicates import (
     ANY,
@@ -382,8 +382,3 @@ def test_one_term_over_sixty_units_takes_well_under_a_millisecond():
         best = min(best, time.thread_time() - start)
     assert can_match(sets).sum() == 1
     assert best < 0.001
-
-
-def test_every_type_has_columns_in_the_strategies():
-    names = leaf_columns(pa.schema([("inner", pa.struct([("x", pa.int16())])), ("y", pa.int8())]))
-    assert list(names) == ["inner.x", "y"]

@@ -18,7 +18,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_versions import has, needs
-from predicate_strategies import predicates, schemas, tables
+from predicate_strategies import predicates, schemas
 from skipstone.engine.predicates import (
     And,
     Cast,
@@ -437,10 +437,3 @@ def test_predicates_import_neither_duckdb_nor_numba_nor_pandas():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-
-
-@given(st.data())
-@settings(max_examples=examples(10), deadline=None)
-def test_the_strategies_make_tables_of_their_schemas(data):
-    schema = data.draw(schemas())
-    assert data.draw(tables(schema)).schema == schema

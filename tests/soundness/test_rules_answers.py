@@ -92,16 +92,6 @@ def test_rule_38_an_executor_that_meets_another_file_than_was_planned_raises(tmp
         list(read_matches(task, groups, context, data))
 
 
-def test_rule_39_sql_names_and_texts(tmp_path: Path) -> None:
-    make_file(tmp_path, "f.parquet", {"a b": ["x'y", "a", None], "c": [1, 2, 3]})
-    table = ss.create(tmp_path)
-    assert table.scan("\"a b\" = 'x''y'").count() == 1
-    assert table.scan("`a b` = 'a'").count() == 1
-    assert table.scan("`a b` IN ('a', NULL)").count() == 1
-    assert table.scan("`a b` NOT IN ('a', NULL)").count() == 0
-    assert table.scan("`a b` = NULL OR c = 3").count() == 1
-
-
 def test_rule_39_a_hive_value_that_does_not_fit_names_its_path(tmp_path: Path) -> None:
     make_file(tmp_path, "k=1/f.parquet", {"a": [1]})
     table = ss.create(tmp_path)

@@ -100,14 +100,6 @@ def test_a_sync_is_rolled_back_and_does_not_happen_again(table: ss.Table, tmp_pa
     assert kept_paths(table, "a = 105") == ["g.parquet"] and table.sync() == gone + 1
 
 
-def test_rule_05_data_that_were_overwritten_do_not_come_back(table: ss.Table, tmp_path: Path) -> None:
-    removed = _remove(table, "f", "g")
-    make_file(tmp_path, "f.parquet", {"a": [1], "b": ["other"]})
-    with pytest.raises(ss.NotReadableError, match=r"f\.parquet cannot be restored: another file") as caught:
-        table.rollback()
-    assert caught.value.paths == ["f.parquet"] and table.version == removed
-
-
 # -- what is in the way -----------------------------------------------------------------------------------------------
 
 
