@@ -203,11 +203,6 @@ def test_rule_26_raw_hashes_are_of_the_plain_encoding(array: pa.Array, form: str
     assert hashed.hashes.tolist() == [xxh64_intdigest(encoded)]
 
 
-def test_rule_26_int32_and_int64_hash_unlike_in_parquet():
-    five = pa.array([5], pa.int32())
-    assert hash_raw(five, "parquet:INT32").hashes[0] != hash_raw(five, "parquet:INT64").hashes[0]
-
-
 @pytest.mark.parametrize(
     "array, form",
     [

@@ -249,26 +249,6 @@ def test_scan_table_shows_the_first_rows(say, lake: str, monkeypatch: pytest.Mon
     assert out == "no row matches\n"
 
 
-def test_scan_table_fits_the_terminal(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "24")
-    _, out, _ = say("scan", lake, "--where", "k = 203", "--columns", "id,k,raw,tags,month")
-    assert [line.split() for line in out.splitlines() if "─" not in line] == [
-        ["column", "value"],
-        ["id", "2-003"],
-        ["k", "203"],
-        ["raw", "0203"],
-        ["tags", '["t3"]'],
-        ["month", "2"],
-    ]
-    _, out, _ = say("scan", lake, "--where", "k < 110", "--columns", "id,k,raw,tags,month")
-    lines = out.splitlines()
-    assert lines[0].split() == ["column", "value"] and lines[2].startswith("id")
-    assert max(map(len, lines)) <= 24 and "the first 1 row:" in out
-    monkeypatch.delenv("COLUMNS")
-    _, out, _ = say("scan", lake, "--where", "k < 110")
-    assert out.splitlines()[0].split() == ["id", "k", "x", "raw", "tags", "month"], "a pipe gets every column"
-
-
 def test_scan_count_and_versions(say, lake: str) -> None:
     with ss.open(lake) as table, table.transaction() as tx:
         tx.remove(["month=1/a.parquet"])

@@ -216,21 +216,6 @@ def test_rule_04_a_log_joins_a_slice_whose_base_went_with_its_partition(tmp_path
     assert caught.value.paths == ["p=1/log"]
 
 
-def test_rule_18_two_states_of_one_commit(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
-    add_told(table, told_file("f", commit="c"))
-
-    def race(one: str, other: str) -> None:
-        mine, theirs = ss.open(tmp_path), ss.open(tmp_path)
-        with mine.transaction() as late, theirs.transaction() as early:
-            early.set_commit_state({"c": one})
-            late.set_commit_state({"c": other})
-
-    race("failed", "failed")
-    with pytest.raises(ss.CommitConflictError, match="'c'"):
-        race("inflight", "rolled_back")
-
-
 def test_files_that_a_clean_removed_while_a_transaction_paused_are_no_damage(lake: Path) -> None:
     """The version at which it began was cleaned: it begins again. One that is kept lacks a file: that is damage."""
 

@@ -19,7 +19,7 @@ from example_counts import few_of, is_thorough, only_in_test_all
 from loaded_modules import run_code
 from sorted_file_corruption import Job
 from sorted_file_crafted import CRAFTED
-from sorted_file_layout import HEAD_BYTES, SECTION_BYTES, Layout, u
+from sorted_file_layout import Layout
 from sorted_file_samples import file_of, names
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -120,24 +120,3 @@ def test_a_read_past_a_section_is_a_crash() -> None:
     for length, ended in ((7, 0), (8, -signal.SIGSEGV)):
         read = f"{past}; ctypes.string_at(a.ctypes.data, {length})"
         assert subprocess.run([sys.executable, "-c", read], cwd=SUPPORT).returncode == ended
-
-
-def test_the_small_files_have_every_encoding() -> None:
-    """Of keys, of values, and every codec: who adds one adds a file to the catalogue."""
-    from skipstone.hfile_like import block_keys, block_values, codec
-
-    found: dict[str, set[int]] = {"codec": set(), "keys": set(), "values": set()}
-    for name in names():
-        data = file_of(name)
-        for offset, _ in Layout(data).blocks:
-            for s in range(u(data, offset + 12, 2)):
-                at = offset + HEAD_BYTES + SECTION_BYTES * s
-                found["codec"].add(data[at])
-                if s:
-                    found["keys" if s == 1 else "values"].add(data[at + 1])
-    known = {
-        "codec": {value for name, value in vars(codec).items() if name.startswith("CODEC_")},
-        "keys": {value for name, value in vars(block_keys).items() if name.startswith("ENCODING_")},
-        "values": {value for name, value in vars(block_values).items() if name.startswith("ENCODING_")},
-    }
-    assert found == known

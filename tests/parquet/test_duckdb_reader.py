@@ -248,18 +248,6 @@ def test_rows_of_keys_of_every_type(tmp_path_factory: pytest.TempPathFactory, da
     assert sorted(map(repr, base.rows_of(by_duckdb))) == sorted(map(repr, base.rows_of(by_arrow)))
 
 
-def test_of_named_rows_only_their_row_groups_are_read(tmp_path: Path) -> None:
-    rows = pa.table({"k": np.arange(40_000), "text": [os.urandom(12).hex() for _ in range(40_000)]})
-    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=5_000, use_dictionary=False, compression="none")
-    table = ss.create(tmp_path)
-    table.create_index("k", kind="secondary")
-    for wanted in ([7, 38_000], list(range(5_000, 9_000, 11)), [0, 39_999]):
-        found = both(table, f"k IN ({', '.join(map(str, wanted))})")
-        assert sorted(found["k"].to_pylist()) == wanted
-    plan = table.scan("k IN (7, 38000)", reader="duckdb")
-    assert plan.to_table().num_rows == 2 and "1 file by DuckDB" in plan.explain()
-
-
 @pytest.mark.parametrize("rows_max", [0, 1 << 17])
 def test_named_rows_of_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
     """Small files are read together: a row is named by its number in one file, and is another one in the others."""

@@ -11,7 +11,6 @@ import math
 import os
 import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -285,29 +284,3 @@ def test_what_carries_nothing_keeps_nothing(data: st.DataObject) -> None:
                 node = data.draw(predicates(TABLE_SCHEMA))
                 rows = {file.path for file in left}
                 assert _kept(table, node, mode) & rows == _kept(alone, node, mode), (node, mode)
-
-
-def test_a_partial_log_adds_its_own_values_and_null_to_those_of_its_base(tmp_path: Path) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))
-
-    def span(low: int, high: int) -> dict:
-        return {"min": low, "max": high, "null_count": 0}
-
-    rows = [
-        {"path": "base.parquet", "kind": "base", "merge": None, "stats": {"a": span(1, 10), "b": span(1, 1)}},
-        {"path": "log.parquet", "kind": "log", "merge": "partial", "stats": {"a": span(20, 30), "b": span(9, 9)}},
-    ]
-    common = {"size_bytes": 100, "row_count": 10, "file_group": "g", "slice_instant": "1"}
-    with table.transaction() as tx:
-        tx.add_files(pa.Table.from_pylist([{**row, **common} for row in rows]))
-    both = ["base.parquet", "log.parquet"]
-    for where, expected in {
-        "a = 15": [],  # between the two
-        "a = 5": both,
-        "a = 25": both,
-        "a = 5 AND b = 9": both,  # a merged row may take each from another file
-        "a IS NULL": both,  # the log may insert rows that lack it
-        "NOT (a > 0)": [],  # null is not TRUE
-        "a > b": both,
-    }.items():
-        assert table.scan(where).files().column("path").to_pylist() == expected, where

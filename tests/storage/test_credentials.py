@@ -116,7 +116,9 @@ def test_nothing_that_is_made_of_options_shows_them(caplog: pytest.LogCaptureFix
             table.handle.storage,
             table.handle.index_storage,
             table.handle.storage_options,
+            table.handle.instant,
             plan.planning.context,
+            plan.planning.tasks,
         ]
         shown = [f"{thing!r} {thing}" for thing in things]
         shown += [str(vars(thing)) for thing in (table, plan.planning, tx)]

@@ -11,7 +11,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -378,28 +377,6 @@ def test_of_processes_one_wins(store: ObjectStorage, root: str, s3_server: Serve
             racer.communicate()
 
 
-def test_writers_beside_each_other_all_commit(root: str, s3_server: Server) -> None:
-    ss.create(root, schema=SCHEMA, partitioning=["day"], storage_options=s3_server.options)
-    errors: list[BaseException] = []
-
-    def commit(me: int) -> None:
-        try:
-            table = ss.open(root, storage_options=s3_server.options)
-            with table.transaction() as tx:
-                tx.write(rows(me * 10, me * 10 + 10))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=commit, args=(me,)) for me in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    table = ss.open(root, storage_options=s3_server.options)
-    assert table.version == 5 and numbers_of(table.scan()) == list(range(40))
-
-
 # -- paths, options and what they must not tell ------------------------------------------------------------------------
 
 
@@ -430,14 +407,11 @@ def test_paths_that_name_nothing_in_a_bucket(tmp_path: Path) -> None:
         storage.read("s3://elsewhere/x")
     assert relative_path(open_storage(tmp_path), "s3://test/x.parquet") == "s3://test/x.parquet"
     for location, error in [
-        ("s3://key:secret@test/x", "contain no credentials"),
-        ("az://box/x?sv=1&sig=abcdefg", "contain no credentials"),
         ("s3:///x", "names no bucket"),
         ("s3://test/../../x", "leads out"),
     ]:
-        with pytest.raises(ss.InvalidArgumentError, match=error) as raised:
+        with pytest.raises(ss.InvalidArgumentError, match=error):
             open_storage(location)
-        assert "secret" not in str(raised.value) and "abcdefg" not in str(raised.value)
     with pytest.raises(ss.StorageError, match="hdfs:// is not known"):
         open_storage("hdfs://host/x")
     account = open_storage("abfss://box@me.dfs.core.windows.net/lake", {"account_key": "a2V5"})
@@ -512,7 +486,7 @@ def assert_nothing_told(text: str | bytes, options: dict) -> None:
 def test_credentials_are_told_nowhere(
     root: str, s3_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture
 ) -> None:
-    """In no file of ours, local or in the bucket, no repr, error, explain, log or output."""
+    """In no file of ours, local or in the bucket, no log, no output. What is shown of objects: test_credentials.py."""
     caplog.set_level(logging.DEBUG)
     options = s3_server.options
     index = str(tmp_path / "index")
@@ -522,24 +496,8 @@ def test_credentials_are_told_nowhere(
     ):
         table.create_index("id", kind="bloom")
         with table.transaction() as tx:
-            spec = tx.task_spec()
             tx.write(rows(0, 60))
-        plan = table.scan("id = 'key-7'")
-        plan.to_table()
-        told = [
-            table,
-            table.handle.storage_options,
-            table.handle.storage,
-            plan,
-            spec,
-            plan.planning.context,
-            plan.planning.tasks,
-            table.handle.instant,
-        ]
-        shown = " ".join([*(f"{one!r} {one}" for one in told), plan.explain(), table.history().to_pandas().to_string()])
-        assert_nothing_told(shown, options)
-        assert_nothing_told(str([vars(one) for one in (table, plan)]), options)
-    print(shown)
+        print(table.scan("id = 'key-7'").to_table())
     files = [p.read_bytes() for p in Path(index).rglob("*") if p.is_file()]
     client = open_storage(root, options)
     files += [bytes(client._client.get(one["path"]).bytes()) for batch in client._client.list() for one in batch]
