@@ -26,11 +26,11 @@ INTS, TEXTS = "int64s", "uuid strings"
 CACHED, LARGE = 1_000_000, int(os.environ.get("INTS", 40_000_000))
 PROBES_MAX = 10_000_000
 _WANTED_FPPS = (0.01, 0.001, 0.0001)
-_FPP_MEMBERS, _OUR_STRANGERS, _PEERS_STRANGERS = 2_000_000, 100_000_000, 4_000_000
+_FPP_MEMBERS, _OUR_OTHERS, _PEERS_OTHERS = 2_000_000, 100_000_000, 4_000_000
 
 
 class Keys:
-    """Members of one kind and the probes: members first, then as many strangers. `lists` are for the peers."""
+    """Members of one kind and the probes: members first, then as many non-members. `lists` are for the peers."""
 
     def __init__(self, kind: str, count: int):
         self.kind, self.count, self.probe_count = kind, count, min(count, PROBES_MAX)
@@ -113,20 +113,20 @@ def _measured_fpps() -> list[str]:
     lines = [
         f"## False positives, {_FPP_MEMBERS / 1e6:g} M int64s",
         "",
-        "| asked | ours | bits a key | rbloom | fastbloom-rs |",
+        "| requested | ours | bits per key | rbloom | fastbloom-rs |",
         "| ---: | ---: | ---: | ---: | ---: |",
     ]
     members = np.arange(_FPP_MEMBERS)
-    strangers = (np.arange(_PEERS_STRANGERS) + 10**12).tolist()
+    others = (np.arange(_PEERS_OTHERS) + 10**12).tolist()
     for fpp in _WANTED_FPPS:
         ours = SplitBlockFilter.build(pa.array(members), fpp, ndv=len(members))
         step, wrong = 4_000_000, 0
-        for start in range(0, _OUR_STRANGERS, step):
+        for start in range(0, _OUR_OTHERS, step):
             wrong += ours.contains(pa.array(np.arange(start, start + step) + 10**12)).true_count
         peers = (make(members.tolist(), fpp) for make in (_rbloom, _fastbloom))
-        shown = " | ".join(f"{_contains_all(peer, strangers).count(True) / len(strangers):.4%}" for peer in peers)
+        shown = " | ".join(f"{_contains_all(peer, others).count(True) / len(others):.4%}" for peer in peers)
         bits = ours.size_bytes * 8 / len(members)
-        lines.append(f"| {fpp:.2%} | {wrong / _OUR_STRANGERS:.4%} | {bits:.1f} | {shown} |")
+        lines.append(f"| {fpp:.2%} | {wrong / _OUR_OTHERS:.4%} | {bits:.1f} | {shown} |")
     return lines
 
 

@@ -79,7 +79,7 @@ def _try(wheel: Path, python: str) -> None:
             wheel,
         ]
         subprocess.run(install, check=True)
-        said = [
+        outputs = [
             _output([scripts / "python", "-I", "-c", SMOKE], folder),
             _output([scripts / "skipstone", "--version"], folder),
             _output([scripts / "skipstone", "scan", "lake", "--where", "k = 250", "--count"], folder),
@@ -89,9 +89,9 @@ def _try(wheel: Path, python: str) -> None:
         pages = [REPOSITORY / "docs/quickstart.md", REPOSITORY / "README.md"]
         _output([scripts / "python", "-I", "-c", PAGES, *pages], folder)
     version = wheel.name.split("-")[1]
-    if said[:3] != [version, f"skipstone {version}", "1"]:
-        sys.exit(f"{python}: the wheel does not do what it should: {said}")
-    print(f"{wheel.name}: installed and tried by {said[3]}")
+    if outputs[:3] != [version, f"skipstone {version}", "1"]:
+        sys.exit(f"{python}: the wheel does not do what it should: {outputs}")
+    print(f"{wheel.name}: installed and tried by {outputs[3]}")
 
 
 def _output(command: list[str | Path], folder: str) -> str:

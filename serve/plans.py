@@ -154,7 +154,7 @@ def _checked_files(
             with open_parquet(planning.storage, Entry(*file[:4])) as opened:
                 row_count = opened.metadata.num_rows
                 if any(number is not None for number in ids_of(opened.schema_arrow)):
-                    misfit = "its columns have field ids of their own"  # which clients prefer to names
+                    misfit = "its columns have their own field ids"  # which clients prefer to names
         if misfit is not None:
             raise NotReadableError(f"{file[0]}: {misfit}, so Iceberg clients would misread it", paths=[file[0]])
         return file, row_count

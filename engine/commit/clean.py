@@ -79,7 +79,7 @@ class CleanListing:
 
 @dataclass
 class CleanPlan:
-    """What one clean does to one version: what the version's successor records, and the data files to remove.
+    """The work of one clean, planned over one version: what its successor records, and the data files to remove.
 
     cleaned    all versions that can no longer be read; `versions` of them are new
     last_beyond, last_outlived   the last version that is not among those to retain, and the last that is old enough

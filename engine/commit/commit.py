@@ -6,7 +6,7 @@
 
 A plan is a function of the newest version. It raises CommitConflictError if newer commits contradict it, and returns
 None if there is nothing to do. Two commits that append never conflict; two that remove one file, or add one path, do
-(`edit.py`). What else conflicts is the plan's decision.
+(`edit.py`). The plan decides about any other conflict.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> tuple[Look | None, bool | 
 
 
 def _runs_read(base: Instant) -> list[Run]:
-    """Return the runs that a commit may read or merge, except those that `_runs_joined` returns."""
+    """Return the runs that a commit may read or merge, except those of kinds that join runs (`_runs_joined`)."""
     return [*base.manifest, *_newest_runs(base, are_joined=False)]
 
 

@@ -1,4 +1,4 @@
-"""What counts as a conflict: another commit changed the files below a log, or the files that an overwrite replaces.
+"""Conflicts: another commit changed the files below a log, or the files that an overwrite replaces.
 
 *Slices.* A log applies to the files that it is merged with. If the base below it is removed, or a later base supersedes
 its slice, its rows vanish silently. So if writers did both concurrently, the second one is refused. Partitions are

@@ -27,7 +27,7 @@ _LOOKUPS_MAX = 1_000  # if there are more paths, they are compared with all live
 
 @dataclass
 class Edit:
-    """What to change in the newest version.
+    """The changes to make in the newest version.
 
     after              the newest version with other columns, indexes or settings; None: unchanged
     named_at           the version whose names for columns the results use; None: `after`, or the commit's base
@@ -118,7 +118,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
     for index in after.indexes:
         kind = kind_or_none(index.kind)
         state = index if kind is None else kind.commit(index, work)
-        if adds_none:  # even an index of an unknown kind lacks nothing then
+        if adds_none:  # an index that was skipped lacks nothing
             state = replace(state, coverage=state.coverage.with_segment(version))
         after = after.with_index(state)
     return after

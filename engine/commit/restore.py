@@ -1,6 +1,6 @@
 """Restore, rollback and savepoints: a version contains the whole state, so going back publishes that state again.
 
-    restore     the files of an older version, whatever was committed since
+    restore     the files of an older version, without the changes that were committed since
     rollback    the files of the version before the newest one, or before the newest n
     savepoint   a name for a version, kept in every version until it is dropped
 

@@ -43,7 +43,7 @@ class Location:
 
     path             the table's directory, or its URI
     kind             "delta" or "iceberg", if the name implies it
-    metadata         the Iceberg metadata file to read, relative to `path`, or a function that asks the catalog for it;
+    metadata         the Iceberg metadata file, relative to `path`, or a function that loads it from a catalog;
                      None: the newest in the directory
     log_version      the version of a Delta table object
     storage_options  options that open the object store

@@ -164,7 +164,7 @@ def _is_hidden(name: str) -> bool:
 
 @dataclass
 class Difference:
-    """Files of a listing that a version lacks or has otherwise (`LISTED`), and files that it must lose (id -> path)."""
+    """New or changed files of a listing (rows of it), and live files of a version to remove (id -> path)."""
 
     appeared: pa.Table
     removed: dict[int, str]

@@ -62,7 +62,7 @@ class IcebergSource:
 
     @property
     def catalog_table(self) -> CatalogTable | None:
-        """The table in its catalog, through which commits go; None if the table was not opened through a catalog."""
+        """The table in its catalog, for commits; None if the table was not opened through a catalog."""
         table = self._metadata
         return table if isinstance(table, CatalogTable) and table.has_catalog else None
 

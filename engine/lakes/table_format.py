@@ -47,7 +47,7 @@ LOG_FILES = pa.schema(
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed between two states.
+    """The changes between two states.
 
     added      files that were added or changed (LOG_FILES); all live files if `removed` is None
     removed    every path that is no longer live unchanged; None if the log does not show it
@@ -102,7 +102,7 @@ class LogState:
 class LogSource(Protocol):
     """The log of one table.
 
-    location    opens the table in another process: its directory, or the last metadata file if the newest may be wrong
+    location    opens the table in another process: its directory, or the last metadata file if the newest may not count
     """
 
     @property

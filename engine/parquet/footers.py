@@ -53,7 +53,7 @@ _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 
 @dataclass(frozen=True)
 class Footer:
-    """What a footer contains: the Arrow schema (`stored_schema`: with all its metadata), the row groups, and statistics
+    """The content of a footer: the Arrow schema (`stored_schema`: with all its metadata), row groups, and statistics
     per leaf (dotted path) and row group. `packed`: the footer of a remote file as an index stores it."""
 
     schema: pa.Schema
