@@ -1,6 +1,6 @@
 """Adopting a table that was copied, moved or restored: files that are the recorded ones keep what the indexes contain.
 
-A copy of a file has another time, and on an object store perhaps another etag, so nothing tells it from a file that was
+A copy of a file has another time, and on an object store perhaps another etag, so it looks like a file that was
 overwritten. `adopt` compares its size, its schema and its footer with what was recorded, row group by row group. It
 reads no data: the caller vouches that files which agree in all of these contain the same rows.
 
@@ -41,9 +41,9 @@ from .storage import Entry, FileMissingError, Ranged, is_outside, recorded_name
 from .storage.threads import FOOTER_THREADS, prefetched, threads_for
 
 _FINE_ROWS_SCHEMA = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
-# What of statistics is compared: the other fields say how sure a bound is, or follow from the counts.
+# The fields of statistics that are compared. The others state whether a bound is exact, or follow from the counts.
 _COMPARED = [f.name for f in STATS_FIELDS if f.name not in ("min_exact", "max_exact", "holds_no_values")]
-_BATCH_FILES = 1 << 14  # compared at once: bounds how much of their recorded statistics is in memory
+_BATCH_FILES = 1 << 14  # compared in one batch, which bounds how much of their recorded statistics is in memory
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def adopt(
 
 
 def _record_identities(handle: Handle, progress: Progress | None) -> None:
-    """Commits the sizes, times and etags that files have here, of live files that are the recorded ones, and of removed
-    files, which must not appear again."""
+    """Commit the sizes, times and etags that files have here: of live files that are the recorded ones, and of removed
+    files, which must not be added again."""
     storage = handle.storage
 
     def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
@@ -132,7 +132,7 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
 
 
 def _record_place(handle: Handle, *, is_changed: bool) -> Instant:
-    """Commits that the files are as recorded at this place; if nothing was changed, at the former ones too."""
+    """Commit that the files are as recorded at this place; if nothing was changed, at the former places too."""
     here = recorded_name(handle.storage)
 
     def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
@@ -144,8 +144,8 @@ def _record_place(handle: Handle, *, is_changed: bool) -> Instant:
 
 
 def _check_groups(snapshot: Snapshot, same: set[str], listed: pa.Table) -> None:
-    """Raises NotReadableError for files of file groups that differ or are missing: a slice without one of its files, or
-    with a log that is taken for a base, has other rows."""
+    """Raise NotReadableError for files of file groups that differ or are missing: a slice without one of its files, or
+    with a log that is read as a base, has other rows."""
     files = snapshot.files(columns=["path", "file_group", "kind"])
     is_grouped = pc.or_(files.column("file_group").is_valid(), pc.not_equal(files.column("kind"), string_scalar(BASE)))
     files = files.filter(is_grouped)
@@ -165,14 +165,14 @@ def _check_groups(snapshot: Snapshot, same: set[str], listed: pa.Table) -> None:
 
 
 def _live_rows(snapshot: Snapshot, paths: Sequence[str], listed: pa.Table) -> pa.Table:
-    """The manifest's rows of some live files, with the identities that they have here."""
+    """Return the manifest's rows of some live files, with the identities that they have here."""
     files = snapshot.files()
     rows = files.filter(pc.is_in(files.column("path"), value_set=string_array(sorted(paths))))
     return _with_identities(rows, listed).select(["file_id", *(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name])
 
 
 def _removed_rows(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
-    """Removed files that are listed with the recorded size and another time or etag, with the identities of here."""
+    """Return removed files that are listed with the recorded size and another time or etag, with these identities."""
     removed = snapshot.removed_files()
     removed = removed.filter(pc.is_in(_path_bytes(removed), value_set=combine(listed.column("path"))))
     here = _with_identities(removed, listed)
@@ -184,7 +184,7 @@ def _removed_rows(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
 
 
 def _with_identities(rows: pa.Table, listed: pa.Table) -> pa.Table:
-    """Rows of files with the sizes, times and etags of a listing, which has each of their paths."""
+    """Return rows of files with the sizes, times and etags of a listing, which contains each of their paths."""
     positions = pc.index_in(_path_bytes(rows), value_set=combine(listed.column("path")))
     for name in STAT_FIELDS:
         place = rows.schema.get_field_index(name)
@@ -200,7 +200,7 @@ def _path_bytes(files: pa.Table) -> pa.Array:
 
 
 def _same_files(handle: Handle, snapshot: Snapshot, listed: pa.Table, progress: Progress | None) -> list[str]:
-    """The paths of the live files that have another time or etag here, and agree with what was recorded of them."""
+    """Return the paths of the live files that have another time or etag here, but agree with what was recorded."""
     ids, same = changed_files(snapshot, listed), list[str]()
     for start in range(0, len(ids), _BATCH_FILES):
         part = ids[start : start + _BATCH_FILES]
@@ -223,7 +223,7 @@ def _same_files(handle: Handle, snapshot: Snapshot, listed: pa.Table, progress: 
 
 
 def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any], entry: Entry) -> bool:
-    """True if the footer of the file that is here agrees with everything that was recorded of the file of a row."""
+    """Return True if the footer of the file here agrees with everything that was recorded of the file of a row."""
     if entry.size_bytes != row["size_bytes"]:
         return False
     if row["fine_path"] is None and row["row_groups"] != 0:  # a declared file, of which nothing else was recorded
@@ -236,7 +236,7 @@ def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any],
             fine = read_block_range(ranged, row["fine_offset"], row["fine_length"], FINE_SCHEMA)
             ordinals, of_entry = entries_by_path(fine)
             fine = fine.filter(from_numpy(of_entry == ordinals.get(path_mark(row["path"]), -1)))
-            if not fine.num_rows:  # they are of another file
+            if not fine.num_rows:  # the statistics are of another file
                 return False
     except (CorruptionError, FileMissingError):
         return False
@@ -251,7 +251,7 @@ def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any],
 
 
 def _fine_rows(path: str, footer: Footer) -> dict[tuple[str, int], dict[str, Any]]:
-    """(column, row group) -> statistics, as a task index file has them of a file with this footer."""
+    """Return (column, row group) -> statistics, as a task index file contains them for a file with this footer."""
     groups = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in footer.row_groups]
     groups[:1] = [first._replace(lower=path_mark(path)) for first in groups[:1]]
     columns = {ROW_GROUPS_COLUMN: groups, **footer.stats}
@@ -263,8 +263,8 @@ def _fine_rows(path: str, footer: Footer) -> dict[tuple[str, int], dict[str, Any
 
 
 def _agree(fine: pa.Table, here: Mapping[tuple[str, int], dict[str, Any]]) -> bool:
-    """True if statistics of row groups that were recorded say nothing else than those of a footer. What one of the two
-    leaves open is not compared."""
+    """Return True if recorded statistics of row groups equal those of a footer. A field that is unknown in one of the
+    two is not compared."""
     numbers = KEYS.decode(fine.column("key"))["row_group"].tolist()
     recorded = zip(fine.column("column").to_pylist(), numbers, fine.to_pylist(), strict=True)
     return all(

@@ -1,6 +1,6 @@
-"""What one version of a table is read by: where it lies, its timeline, its runs, its instant.
+"""The handle by which one version of a table is read: its storages, its timeline, its runs, its instant.
 
-Commits, index builds and scans are handed a `Handle`, and know nothing of `table.py`, which adds the verbs that users
+Commits, index builds and scans receive a `Handle`, and do not depend on `table.py`, which adds the methods that users
 call.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WithLogTail = Callable[[Instant, RunReaders, Storage, "LogState"], Snapshot]
 
 Reopening = tuple[Callable[..., "Handle"], tuple]
-"""What opens a handle again, in another process: a function, and its arguments."""
+"""How to open a handle again, in another process: a function, and its arguments."""
 
 
 class Handle:
@@ -83,7 +83,7 @@ class Handle:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What the version holds, with what the log has gone on by since."""
+        """The contents of the version, with the later changes of its log."""
         instant, snapshot = self.instant, self._snapshot
         if snapshot is None:
             snapshot = self._pinned(instant, None)
@@ -98,7 +98,7 @@ class Handle:
 
     @property
     def origin(self) -> Reopening | None:
-        """What opens this handle again, on both versions; None for one that belongs to a commit."""
+        """How to open this handle again, on both versions; None for a handle that belongs to a commit."""
         if self._reopen is None:
             return None
         return self._reopen, (
@@ -113,11 +113,11 @@ class Handle:
         )
 
     def close(self) -> None:
-        """Lets go of what this handle opened. It may be used again."""
+        """Close the files that this handle opened. The handle stays usable."""
         self.readers.close()
 
     def forget(self) -> None:
-        """Lets go, too, of what the process keeps of this table for its next handle: memory, never answers."""
+        """Also drop what the process caches of this table for its next handle. Answers do not depend on it."""
         self.readers.close()
         process_cache().forget(lambda run: run[0] == self.index_storage.uri)
         self.timeline.forget()
@@ -129,7 +129,7 @@ class Handle:
 
     @property
     def storage_options(self) -> StorageOptions:
-        """What opened the object stores that the table or its index lie in; no values are shown."""
+        """The options that opened the object stores of the table and its index; no values are shown."""
         return options_of(self.storage, self.index_storage)
 
     @property
@@ -139,12 +139,12 @@ class Handle:
 
     @property
     def committed(self) -> Snapshot:
-        """What the version itself holds, without what the log of another format has gone on by."""
+        """The contents of the version itself, without later changes of the log of another format."""
         return self.snapshot if self.snapshot.instant is self.instant else Snapshot(self.instant, self.readers)
 
     @property
     def log_position(self) -> str | None:
-        """Which state of the log of another format this handle reads; None for a table of its own."""
+        """The state of the log of another format that this handle reads; None for a directory."""
         tail = self.snapshot.tail
         return self.instant.source.get("position") if tail is None else tail.position
 
@@ -155,16 +155,16 @@ class Handle:
 
     @property
     def is_hive(self) -> bool:
-        """True where `key=value` folders name the partitions."""
+        """True if `key=value` folders name the partitions."""
         return bool(self.instant.source.get("hive"))
 
     def relative(self, path: str | os.PathLike) -> str:
-        """A path as `files()` lists it."""
+        """Return a path as `files()` lists it."""
         return relative_path(self.storage, path)
 
     def refresh(self) -> Self:
-        """Moves this handle to the latest version that can be read. Where a newer one was lost, a warning says so, or
-        under `strict` a CorruptionError."""
+        """Move this handle to the latest version that can be read. If a newer one was lost, warn, or raise
+        CorruptionError if `strict`."""
         latest = self.timeline.latest(known=None if self.is_pinned else self.instant)
         assert latest is not None
         self.timeline.check_whole(latest, self.strict)
@@ -176,12 +176,12 @@ class Handle:
         return self
 
     def on(self, instant: Instant) -> Handle:
-        """Another handle, on a version that was read."""
+        """Return another handle, on a version that was read."""
         return Handle(self.storage, self.index_storage, self.timeline, self.readers, instant, True, self.strict)
 
     def move_to(self, instant: Instant) -> None:
-        """Makes this handle read another version. What it saw of a log of another format it sees still, unless the
-        version follows that log. Without a log nothing is read: a commit that was acknowledged does not fail here."""
+        """Move this handle to another version. It keeps the state of the log of another format, unless the version
+        follows that log. Without a log nothing is read, so that an acknowledged commit does not fail here."""
         if instant.version != self.version or instant.transaction != self.instant.transaction:
             if self.log is None:
                 self.instant, self._snapshot = instant, None
@@ -190,8 +190,8 @@ class Handle:
             self.instant, self._snapshot = instant, self._pinned(instant, position)
 
     def pin_log(self, position: str) -> None:
-        """Makes this handle read its version together with one state of the log, which is that of the version or a
-        later one."""
+        """Let this handle read its version with one state of the log, which is that of the version or a later one.
+        Raises InvalidArgumentError if there is no log."""
         if self.log is None:
             raise InvalidArgumentError(f"{self.location}: follows no log of another format")
         self._snapshot = self._with_remedy(self._with_log(self.instant, position))
@@ -223,8 +223,8 @@ class Handle:
         return self._with_log_tail(instant, self.readers, self.storage, state)
 
     def check_owns_files(self) -> None:
-        """Raises InvalidArgumentError where the files belong to the log of another format: it is its owner's to say
-        which of them are live, and what its columns are."""
+        """Raise InvalidArgumentError if the files belong to the log of another format, because its owner decides which
+        files are live, and which columns the table has."""
         if self.log is not None:
             kind = self.instant.source["kind"]
             raise InvalidArgumentError(
@@ -234,8 +234,8 @@ class Handle:
             )
 
     def check_quarantined(self) -> None:
-        """Called for each query: warns, once for the same files, that the rows of quarantined files are missing. Under
-        `strict` raises NotReadableError. A file of a log is live all the same: reading it raises."""
+        """For each query, warn, once for the same files, that the rows of quarantined files are missing. If `strict`,
+        raise NotReadableError. A quarantined file of a log stays live, so reading it raises."""
         files = self.instant.quarantined
         if not files or self.log is not None or (files == self._warned_of and not self.strict):
             return
@@ -255,7 +255,7 @@ class Handle:
         warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
 
     def check_latest(self) -> None:
-        """Raises InvalidArgumentError for a handle that was opened on a chosen version."""
+        """Raise InvalidArgumentError for a handle that was opened on a chosen version."""
         if self.is_pinned:
             raise InvalidArgumentError(
                 f"this handle was opened on version {self.version}, which is read-only; refresh() it, or open() "

@@ -1,9 +1,9 @@
 """Hive partitioning: `year=2013/month=1` in a path, as Hive and Spark write and read it.
 
-A partition is known by its text as it stands in the path (`region=a%2Fb`). Values come out typed: declared types are
-obeyed, others are inferred over all values of a key (`inferred`). Keys that differ in case alone are one key, by its
-first spelling. Folders below or between those of partitions mean nothing. A file that is next to the partitions has
-null in every key: Spark would pass over it, and its rows would be lost.
+A partition is identified by its text in the path (`region=a%2Fb`). Values are returned typed: declared types are used,
+others are inferred over all values of a key (`inferred`). Keys that differ only in case are one key, in its first
+spelling. Folders below or between those of partitions mean nothing. A file that is next to the partitions has null in
+every key: Spark would skip it, and its rows would be lost.
 
 Types of partition columns, inferred from the texts in paths as Spark infers them.
 
@@ -11,17 +11,17 @@ Types of partition columns, inferred from the texts in paths as Spark infers the
     1e5, 5.                         decimal: whole numbers
     1.5, .5, 1e-3, NaN, Infinity    double
     2020-01-31                      date
-    2020-01-31 10:00:00, ....5      timestamp, here without a zone: Spark's is in that of the session
+    2020-01-31 10:00:00, ....5      timestamp, here without a zone: Spark's is in the zone of the session
     anything else                   string
 
-Of several texts: the widest of int, bigint and decimal; int and double are double; date and timestamp are timestamp;
-all else is string, bigint and double too, since a double does not hold every bigint.
+The type of several texts is the widest of int, bigint and decimal; int and double give double; date and timestamp give
+timestamp; all else gives string, bigint and double too, because a double cannot represent every bigint.
 
-Spark goes on where values are lost, and we do not: numbers of more than 38 digits, or beyond double's range, stay
-texts, and so do 1d, 1f, 0x1p3 and numbers with spaces around them, which Java reads as doubles.
+If a type would lose values, Spark uses it and Skipstone does not: numbers of more than 38 digits, or beyond double's
+range, stay texts, and so do 1d, 1f, 0x1p3 and numbers with spaces around them, which Java reads as doubles.
 
-A log tells an empty text from null, so its partitions have a spelling of their own (`partition_texts`): an empty text
-is `p=`, and Hive's name for null is only that name where it is a value.
+A log distinguishes an empty text from null, so its partitions have a separate spelling (`partition_texts`): an empty
+text is `p=`, and Hive's name for null is only that name if it is a value.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _SPECIAL = {"NaN", "Infinity", "+Infinity", "-Infinity"}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d)?\Z", re.ASCII)
-_NUMBER_CHARACTERS_MAX = 400  # a longer text is none that anything could hold
+_NUMBER_CHARACTERS_MAX = 400  # no type can represent a longer number
 _DECIMAL_DIGITS_MAX = 38
-_INTEGER_DIGITS = {pa.int32(): 10, pa.int64(): 20}  # of the decimals that hold them, as Spark has it
+_INTEGER_DIGITS = {pa.int32(): 10, pa.int64(): 20}  # of the decimals that contain them, as in Spark
 
 
 def inferred(texts: Iterable[str]) -> pa.DataType:
-    """The type that holds all of some values; string where there is none."""
+    """Return the type that can represent all of some values; string if there are no values."""
     kinds = {_of_one(text) for text in texts}
     return _common(kinds) if kinds else pa.string()
 
 
 def plain_texts(texts: Sequence[str | None], kind: pa.DataType) -> Sequence[str | None]:
-    """Texts of numbers as Arrow's cast to a type reads them: no plus, and no exponents where it is a decimal."""
+    """Return texts of numbers as Arrow casts them to a type: without plus, and for decimals without exponents."""
     if pa.types.is_decimal(kind):
         return [text if text is None or not _is_number(text) else format(Decimal(text), "f") for text in texts]
     if pa.types.is_integer(kind):
@@ -124,12 +124,12 @@ _HEX_PAIR = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def partition_of(path: str) -> str:
-    """The partition text of a file's path: its `key=value` folders, joined; "" where it has none."""
+    """Return the partition text of a file's path: its `key=value` folders, joined; "" if it has none."""
     return "/".join(part for part in path.split("/")[:-1] if "=" in part[1:])
 
 
 def split(partition: str) -> list[tuple[str, str | None]]:
-    """(key, text value or None for null) of each level of a partition text."""
+    """Return (key, text value or None for null) of each level of a partition text."""
     if not partition:
         return []
     pairs = []
@@ -140,7 +140,7 @@ def split(partition: str) -> list[tuple[str, str | None]]:
 
 
 def join(pairs: Iterable[tuple[str, object]]) -> str:
-    """The partition text of (key, value) pairs, escaped as Hive does it. None and "" become the null partition."""
+    """Return the partition text of (key, value) pairs, escaped as in Hive. None and "" become the null partition."""
     levels = []
     for key, value in pairs:
         text = value_text(value)
@@ -153,8 +153,8 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    # A "%" that starts no hex pair stands for itself; unquote would also leave it, but not decode byte by byte as
-    # Spark does, so undecodable bytes are kept as the characters that they name.
+    # A "%" without a hex pair after it is literal. `unquote` would also keep it, but not decode byte by byte as Spark
+    # does, so undecodable bytes are kept as the characters that they name.
     return unquote(text, errors="strict") if _is_utf8(text) else _HEX_PAIR.sub(lambda m: chr(int(m[0][1:], 16)), text)
 
 
@@ -167,7 +167,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def value_text(value: object) -> str | None:
-    """The text of a value in a path, before it is escaped."""
+    """Return the text of a value in a path, before it is escaped."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -183,7 +183,7 @@ def value_text(value: object) -> str | None:
 
 
 def infer_types(partitions: Sequence[str]) -> list[pa.Field]:
-    """One field a partition key. Raises SchemaError where the paths do not agree on the keys, name one twice, or leave
+    """Return one field per partition key. Raises SchemaError if the paths have different keys, name one twice, or leave
     a value empty."""
     named = [partition for partition in partitions if partition]
     if not named:
@@ -216,7 +216,7 @@ def _are_keys(pairs: Sequence[tuple[str, str | None]], keys: Sequence[str]) -> b
 
 
 def typed_values(partitions: Sequence[str], fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """One array a key, a value a partition. Raises SchemaError naming the partition whose value does not fit."""
+    """Return one array per key, with one value per partition. SchemaError names the partition of a bad value."""
     texts: list[list[str | None]] = [[] for _ in fields]
     for partition in partitions:
         pairs = split(partition) if partition else [(f.name, None) for f in fields]
@@ -229,7 +229,7 @@ def typed_values(partitions: Sequence[str], fields: Sequence[pa.Field]) -> list[
 
 
 def typed_columns(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """As `typed_values`: all of them at once, where no text is escaped."""
+    """Like `typed_values`, but in one step if no text is escaped."""
     values = _plain_values(partitions, fields)
     if values is not None:
         with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -238,8 +238,8 @@ def typed_columns(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> lis
 
 
 def _plain_values(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> list[pa.StringArray] | None:
-    """The text of each key in each partition; None where some are escaped or null, keys are others, or a type is not
-    cast as Arrow does it."""
+    """Return the text of each key in each partition; None if some are escaped or null, keys differ, or Arrow casts a
+    type in another way."""
     offsets, buffer = offsets_and_data(partitions)
     data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
     is_plain = not any(odd in data for odd in (b"%", NULL_VALUE.encode()))
@@ -279,7 +279,7 @@ def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) 
 
 
 def typed_texts(texts: list[str | None], kind: pa.DataType) -> pa.Array:
-    """Values from their texts. Raises an Arrow error, or ValueError, for one that is not of the type."""
+    """Return values from their texts. Raises an Arrow error, or ValueError, for a text that is not of the type."""
     if pa.types.is_boolean(kind):
         if not {"true", "false", None}.issuperset(texts):
             raise ValueError("not a boolean")
@@ -289,7 +289,7 @@ def typed_texts(texts: list[str | None], kind: pa.DataType) -> pa.Array:
 
 
 def partition_texts(names: Sequence[str], values: Sequence[pa.Array | pa.ChunkedArray], count: int) -> pa.Array:
-    """One text a file, from a typed array a partition column, each of `count` values."""
+    """Return one text per file, from one typed array per partition column, each of `count` values."""
     if not names:
         return pa.array([""] * count, pa.string())
     levels = [_level(name, column) for name, column in zip(names, values, strict=True)]

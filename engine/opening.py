@@ -1,4 +1,4 @@
-"""A handle on a table: which storage, which timeline, which version; in this process, or in another again."""
+"""Opening a handle on a table: its storages, timeline and version, in this process or again in another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .lakes.table_format import LogState
 
 
-_LOOK_BACK_MAX = 1000  # versions that are read to find the one of an Iceberg snapshot, whose numbers have no order
+_LOOK_BACK_MAX = 1000  # versions that are read to find the one of an Iceberg snapshot, because its ids have no order
 
 
 def open_handle(
@@ -41,7 +41,7 @@ def open_handle(
     pickle_credentials: bool = False,
     at_any_place: bool = False,
 ) -> Handle:
-    """See `open.open_table`. `at_any_place`: also a table that was copied or moved."""
+    """Open a handle: see `open.open_table`. `at_any_place`: also on a table that was copied or moved."""
     log_version = _checked_log_version(log_version)
     pins = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
     _check_pins(pins)
@@ -99,8 +99,8 @@ def open_handle(
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
-    # A Hudi instant means what is completed up to it, which may be more by now.
-    if indexed == HUDI or not _stands_for(nearest, log_version, latest):
+    # A Hudi instant means everything that is completed up to it, which may have become more.
+    if indexed == HUDI or not _is_version_of(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
 
@@ -114,9 +114,9 @@ def _checked_log_version(given: int | str | None) -> int | None:
 
 
 def _check_pins(pins: Mapping[str, Any]) -> None:
-    """At most one of them says which version."""
+    """Raise InvalidArgumentError if more than one pin is set, or one has a wrong type."""
     if sum(pin is not None for pin in pins.values()) > 1:
-        raise InvalidArgumentError("give only one of version=, as_of=, savepoint= and log_version=")
+        raise InvalidArgumentError("pass only one of version=, as_of=, savepoint= and log_version=")
     version, as_of = pins["version"], pins["as_of"]
     if version is not None and not is_integer(version):
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
@@ -136,7 +136,7 @@ def _no_index(storage: Storage) -> NotATableError:
 
 
 def check_place(timeline: Timeline, instant: Instant, storage: Storage) -> None:
-    """Raises NotReadableError for a version whose files were recorded at other places only: a copy has other times."""
+    """Raise NotReadableError if a version's files were recorded only at other places: a copy has other times."""
     recorded = instant.source.get("locations")
     here = recorded_name(storage)
     if recorded is None or here in recorded:
@@ -157,31 +157,31 @@ def check_place(timeline: Timeline, instant: Instant, storage: Storage) -> None:
 
 
 def _runs(instant: Instant) -> list[Run]:
-    """The runs that a first question is likely to need: not those of an index in many shards."""
+    """Return the runs that a first query is likely to need: not those of an index in many shards."""
     few = [index.runs for index in instant.indexes if len(index.runs) <= RUNS_AHEAD_MAX]
     return [*instant.manifest, *(run for runs in few for run in runs)]
 
 
 def _log_version(handle: Handle) -> int:
-    """The log's own number of the state that a handle reads; -1 where it has none."""
+    """Return the log's own number of the state that a handle reads; -1 if it has none."""
     tail = handle.snapshot.tail
     number = handle.instant.source["version"] if tail is None else tail.version
     return -1 if number is None else number
 
 
-def _stands_for(instant: Instant, log_version: int, latest: Instant) -> bool:
-    """Whether a version was made of that state of the log that is the log of the latest version."""
+def _is_version_of(instant: Instant, log_version: int, latest: Instant) -> bool:
+    """Return whether a version was created from that state of the log that the latest version follows."""
     return instant.source["version"] == log_version and instant.source["table"] == latest.source["table"]
 
 
 def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instant:
-    """The newest version made of a state of the log; else one that is likely to share many files with it."""
+    """Return the newest version of a state of the log; else one that is likely to share many files with it."""
     if latest.source["kind"] in (DELTA, HUDI):
         candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"] or 0)
     else:
         numbers = range(latest.version, max(0, latest.version - _LOOK_BACK_MAX), -1)
-        standing = (instant for number in numbers if (instant := timeline.find(number)) is not None)
-        candidate = next((instant for instant in standing if _stands_for(instant, log_version, latest)), None)
+        existing = (instant for number in numbers if (instant := timeline.find(number)) is not None)
+        candidate = next((instant for instant in existing if _is_version_of(instant, log_version, latest)), None)
     if candidate is None or candidate.source["kind"] != latest.source["kind"]:
         return latest
     try:
@@ -201,8 +201,8 @@ def opened_again(
     cache: str | None,
     is_pinned: bool,
 ) -> Handle:
-    """A handle as it was in the process that pickled it, on both of its versions; without its options an object store
-    is opened by what this process's environment says."""
+    """Return a handle as it was in the process that pickled it, on both of its versions. Without options an object
+    store is opened with the environment of this process."""
     handle = open_handle(
         location,
         version=version,
@@ -219,7 +219,7 @@ def opened_again(
 
 
 def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
-    """A version with what the log of another format has gone on by since: what a `Handle` with a log asks for."""
+    """Return a version with the later changes of the log of another format, as a `Handle` with a log requests."""
     from .commit.follow_log import with_tail
 
     return with_tail(instant, readers, storage, state)
@@ -228,7 +228,7 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
 def new_handle(
     storage: Counted, index_storage: Counted, timeline: Timeline, readers: RunReaders, instant: Instant, **how: Any
 ) -> Handle:
-    """A `Handle` that can follow a log, and be pickled; its plans are logged where the environment says so."""
+    """Return a `Handle` that can follow a log, and be pickled; the environment may select a log of its plans."""
     handle = Handle(
         storage,
         index_storage,

@@ -1,4 +1,4 @@
-"""Checking a table: what its version names is there, whole, and what it was."""
+"""Checks a table: whether the files that its version names exist, are complete, and are the recorded ones."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .storage import FileMissingError, Ranged, Storage
 if TYPE_CHECKING:
     from .handle import Handle
 
-_BOUND_BEFORE = "the table has, or had, columns of such names: replace() the file by itself to bind it as they are now"
-_COMES = "sync() binds the file again, and reads them"
+_BOUND_BEFORE = "the table has, or had, columns of such names: replace() the file with itself to bind it to them"
+_RETURNS = "sync() binds the file again, and reads them"
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Finding:
 
 
 def verify(handle: Handle, deep: bool = False) -> list[Finding]:
-    """See `Table.verify`."""
+    """Return the problems of a table: see `Table.verify`."""
     if handle.on_stale in (None, "warn"):
-        with contextlib.suppress(CorruptionError):  # of a manifest: it is a finding below
+        with contextlib.suppress(CorruptionError):  # an error of the manifest is a finding below
             check_stale(handle)
     findings = [Finding("quarantined", f["path"], f["reason"]) for f in handle.instant.quarantined]
     findings += _timeline(handle, deep)
@@ -50,15 +50,15 @@ def verify(handle: Handle, deep: bool = False) -> list[Finding]:
     findings += _runs(handle, deep)
     try:
         findings += _files(handle, deep)
-    except CorruptionError as error:  # without a manifest there is no list of files to go on with
+    except CorruptionError as error:  # without a manifest there is no list of files to check
         if not any(run.path == f.path for run in handle.instant.manifest for f in findings):
             findings.append(Finding("damaged", error.path or "manifest", error.message))
     return findings
 
 
 def _timeline(handle: Handle, deep: bool) -> list[Finding]:
-    """Versions up to the table's that are gone; newer ones that somebody knows of; with `deep` those that are damaged,
-    or do not follow the one before them."""
+    """Return findings for versions up to the table's that are missing, and for newer ones that are known to have
+    existed; with `deep` also for versions that are damaged, or do not follow the one before them."""
     timeline, findings = handle.timeline, []
     names = sorted(version for version in timeline.names(1, handle.version) if version <= handle.version)
     findings += _missing(names, handle.version)
@@ -79,15 +79,15 @@ def _timeline(handle: Handle, deep: bool) -> list[Finding]:
 
 
 def _missing(names: list[int], last: int) -> list[Finding]:
-    """A finding for each version up to the last that has no file; one for all of a gap that is larger than any loss."""
-    remedy = "bring it back from a copy"
+    """Return a finding for each version up to the last that has no file; one for a gap that is larger than any loss."""
+    remedy = "restore it from a copy"
     findings = []
     for before, after in pairwise([0, *names, last + 1]):
         if is_loss(after - 1, before):
-            message = f"the file of this version is gone: {remedy}"
+            message = f"the file of this version is missing: {remedy}"
             findings += [Finding("missing", instant_path(version), message) for version in range(before + 1, after)]
         elif after - 1 > before:
-            message = f"the files of this version and of {after - 2 - before:,} after it are gone: {remedy}"
+            message = f"the files of this version and of {after - 2 - before:,} after it are missing: {remedy}"
             findings.append(Finding("missing", instant_path(before + 1), message))
     return findings
 
@@ -107,7 +107,7 @@ def _newer(handle: Handle) -> list[Finding]:
 
 
 def _unread(handle: Handle) -> list[Finding]:
-    """Files that hold columns which the table does not read."""
+    """Return findings for files that contain columns which the table does not read."""
     instant = handle.snapshot.instant
     ever = names_ever(instant)
     messages: dict[int, str] = {}
@@ -115,9 +115,9 @@ def _unread(handle: Handle) -> list[Finding]:
         names = unread_columns(instant, schema)
         if names:
             if ever.isdisjoint(names):
-                can = "sync(), or alter(add=), makes them the table's"
-            else:  # those that a sync binds again a restore brought back
-                can = _BOUND_BEFORE if ever.intersection(names).difference(sure_columns(instant, schema)) else _COMES
+                can = "sync(), or alter(add=), adds them to the table"
+            else:  # a restore returned the columns that a sync binds again
+                can = _BOUND_BEFORE if ever.intersection(names).difference(sure_columns(instant, schema)) else _RETURNS
             messages[number] = f"contains columns that the table does not read: {', '.join(names)}; {can}"
     if not messages:
         return []
@@ -136,7 +136,7 @@ def _runs(handle: Handle, deep: bool) -> list[Finding]:
 
 
 def run_findings(storage: Storage, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
-    """What is wrong with sorted-block files of the index, (path, bytes or None if they are not known)."""
+    """Return the problems of sorted-block files of the index: (path, bytes or None if they are not known)."""
     return [finding for path, size_bytes in runs for finding in _sorted_file(storage, path, size_bytes, deep)]
 
 
@@ -152,7 +152,7 @@ def _sorted_file(storage: Storage, path: str, size_bytes: int | None, deep: bool
 
 
 def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
-    """(paths of the task index files that indexes name, what was found wrong on the way)."""
+    """Return (paths of the task index files that indexes name, problems that were found on the way)."""
     paths: set[str] = set()
     findings = []
     for index in handle.instant.indexes:
@@ -173,7 +173,7 @@ def _files(handle: Handle, deep: bool) -> list[Finding]:
 
 
 def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding]:
-    """What is wrong with data files: rows of the manifest."""
+    """Return the problems of data files, which are rows of the manifest."""
     findings = []
     for row in files.to_pylist():
         path = row["path"]

@@ -1,4 +1,4 @@
-"""What a version holds, as tables for people: partitions, files, slices and file groups, history, indexes."""
+"""The contents of a version, as tables for people: partitions, files, slices and file groups, history, indexes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .state.coverage import is_covered
 from .state.manifest import any_of, slices_of
 from .state.snapshot import Snapshot
 
-# Of a file, besides its number and its partition.
+# The columns of a file, except its number and its partition.
 FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")
 FILES_VIEW = ("file_id", "partition", *FILE_COLUMNS)
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
-    """partition, one typed column a key, file_count, row_count, size_bytes."""
+    """Return one row per partition: partition, one typed column per key, file_count, row_count, size_bytes."""
     partitions = snapshot.partitions()
     return pa.table(
         {
@@ -40,13 +40,13 @@ def partitions_view(snapshot: Snapshot) -> pa.Table:
 def listed_files(
     snapshot: Snapshot, partition_ids: Sequence[int] | None, partition: str | None, columns: Sequence[str] | None
 ) -> pa.Table:
-    """FILES_VIEW of the live files, or those `columns` of it; of one partition, where its id and its text are given.
+    """Return FILES_VIEW of the live files, or the `columns` of it; of one partition, if its id and its text are given.
     Raises InvalidArgumentError."""
     is_list = columns is None or (isinstance(columns, Sequence) and not isinstance(columns, str))
     names = list(FILES_VIEW if columns is None or not is_list else columns)
     if not is_list or not all(name in FILES_VIEW for name in names) or len(set(names)) < len(names):
         raise InvalidArgumentError(f"columns= is a list of some of {', '.join(FILES_VIEW)}, not {columns!r}")
-    by_segment = snapshot.tail is not None  # which files have a number
+    by_segment = snapshot.tail is not None  # the segment shows which files have a number
     read = [name for name in FILE_COLUMNS if name in names or (by_segment and name == "segment")]
     return files_view(snapshot.files(partition_ids, read), snapshot, partition, names)
 
@@ -54,7 +54,7 @@ def listed_files(
 def files_view(
     files: pa.Table, snapshot: Snapshot, partition: str | None = None, names: Sequence[str] = FILES_VIEW
 ) -> pa.Table:
-    """FILES_VIEW of some files, or those columns of it. `partition`: whose files all are, as it was asked for."""
+    """Return FILES_VIEW of some files, or some columns of it. `partition`: that of all files, as it was passed."""
     if "partition" in names:
         ids = to_numpy(files.column("partition_id"))
         if partition is not None:
@@ -66,13 +66,13 @@ def files_view(
 
 
 def _partition_texts(snapshot: Snapshot, ids: np.ndarray) -> pa.Array:
-    """The text of the partition of each file; files come by partition."""
+    """Return the text of the partition of each file; files are ordered by partition."""
     partitions = snapshot.partitions()
     texts, partition_ids = combine(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
     if len(ids) and ids[0] == ids[-1]:
         partition = texts[int(np.searchsorted(partition_ids, ids[0]))].as_py()
         return repeat_value(partition.encode(), len(ids), pa.string())
-    ends = np.append(np.searchsorted(ids, partition_ids[1:]), len(ids))  # few are sought among many
+    ends = np.append(np.searchsorted(ids, partition_ids[1:]), len(ids))  # few are searched for among many
     return texts.take(from_numpy(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))))
 
 
@@ -81,7 +81,7 @@ def _text_of(partition: str) -> str:
 
 
 def _unnumbered(view: pa.Table, version: int) -> pa.Table:
-    """The same without numbers for files that no Skipstone commit has given one."""
+    """Return the same without numbers for files that have no number from a Skipstone commit."""
     is_committed = from_numpy(to_numpy(view.column("segment")) <= version)
     for name in ("file_id", "segment"):
         position, kind = view.schema.get_field_index(name), view.schema.field(name).type
@@ -91,7 +91,7 @@ def _unnumbered(view: pa.Table, version: int) -> pa.Table:
 
 
 def partition_id(snapshot: Snapshot, partition: str) -> int:
-    """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
+    """Return the id of a partition by its text. Raises InvalidArgumentError if the version has no such partition."""
     if not isinstance(partition, str):
         raise InvalidArgumentError(f"a partition is named by its text, as 'year=2013/month=1', not {partition!r}")
     number = snapshot.partition_id(_text_of(partition))
@@ -103,8 +103,8 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
 
 
 def history_view(instants: Iterable[dict]) -> pa.Table:
-    """One row per version: version, time, action, state, files_added, files_removed, rows_changed, bytes_changed,
-    files, rows, key, detail."""
+    """Return one row per version: version, time, action, state, files_added, files_removed, rows_changed,
+    bytes_changed, files, rows, key, detail."""
     rows = [
         {
             "version": i["version"],
@@ -135,7 +135,7 @@ def history_view(instants: Iterable[dict]) -> pa.Table:
 
 
 def _detail(instant: dict) -> str | None:
-    """What an action was about, where counts do not say it."""
+    """Return the subject of an action, if its counts do not show it."""
     summary, action = instant["summary"], instant["action"]
     if action == "rollback":
         first, last = summary["rolled_back"], instant["version"] - 1
@@ -152,12 +152,12 @@ def _detail(instant: dict) -> str | None:
     if action == "clean":
         return f"{summary['versions']:,} versions, {summary['data_files']:,} data files"
     if action == "fence":
-        return f"{summary['fenced']:,} transactions given up"
+        return f"{summary['fenced']:,} transactions fenced"
     return None
 
 
 def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
-    """One row a savepoint, by version: name, version, time (of that version; null where it was lost)."""
+    """Return one row per savepoint, by version: name, version, time (of that version; null if it was lost)."""
     named = sorted(instant.savepoints.items(), key=lambda item: (item[1], item[0]))
     versions = [timeline.find(version) for _, version in named]
     return pa.table(
@@ -170,23 +170,23 @@ def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
 
 
 def _options(instant: Instant, index: IndexState) -> dict[str, Any]:
-    """The options of an index, with its included columns by name."""
+    """Return the options of an index, with its included columns by name."""
     if "include" not in index.options:
         return index.options
     return {**index.options, "include": [name for name in included_names(instant, index) if name is not None]}
 
 
 def indexes_view(snapshot: Snapshot) -> pa.Table:
-    """name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
+    """Return one row per index: name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
     instant = snapshot.instant
     files = snapshot.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
     paths = {number: path for path, number in instant.ids.items()}
-    first = min(i.id for i in instant.indexes)  # the statistics that `create` made
+    first = min(i.id for i in instant.indexes)  # the statistics that `create` added
     rows = []
     for index in instant.indexes:
         columns = [paths[c] for c in index.columns]
-        if not columns:  # statistics that were dropped: they say where the fine ones lie, and nothing of values
+        if not columns:  # statistics that were dropped: they only contain the places of the fine ones
             continue
         rows.append(
             {
@@ -217,7 +217,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
 
 
 def slices_view(snapshot: Snapshot, partition_ids: list[int] | None, latest: bool) -> pa.Table:
-    """One row a slice; with `latest` one row a file group: what is read of it. See `Table.slices`."""
+    """Return one row per slice; with `latest`, what is read of each file group in one row. See `Table.slices`."""
     files = snapshot.files(partition_ids)
     slices = slices_of(files, snapshot.instant.commit_states)
     live = slices.live()
@@ -256,7 +256,7 @@ def slices_view(snapshot: Snapshot, partition_ids: list[int] | None, latest: boo
 
 
 def file_groups_view(snapshot: Snapshot, partition_ids: list[int] | None) -> pa.Table:
-    """One row a file group, a file without one among them. See `Table.file_groups`."""
+    """Return one row per file group, and one per file without a group. See `Table.file_groups`."""
     files = snapshot.files(partition_ids)
     slices = slices_of(files, snapshot.instant.commit_states)
     group_of, count = slices.group_of, slices.groups
@@ -285,7 +285,7 @@ def file_groups_view(snapshot: Snapshot, partition_ids: list[int] | None) -> pa.
 
 
 def _named(rows: pa.Table, snapshot: Snapshot) -> dict[str, pa.ChunkedArray]:
-    """The partition, file group and slice instant of some files."""
+    """Return the partition, file group and slice instant of some files."""
     partitions = snapshot.partitions()
     places = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(rows.column("partition_id")))
     return {
@@ -296,33 +296,33 @@ def _named(rows: pa.Table, snapshot: Snapshot) -> dict[str, pa.ChunkedArray]:
 
 
 def _numbered(group: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, int]:
-    """(int64 [n]: 0, 1, ... for each run of rows that are equal in both; how many runs)."""
+    """Return (int64 [n]: 0, 1, ... for each run of rows that are equal in both; the number of runs)."""
     begins = np.ones(len(group), dtype=bool)
     begins[1:] = (group[1:] != group[:-1]) | (rank[1:] != rank[:-1])
     return np.cumsum(begins) - 1, int(begins.sum())
 
 
 def _last(slice_of: np.ndarray, flags: np.ndarray, count: int) -> np.ndarray:
-    """int64 [count]: the last row of each slice that is flagged, or -1."""
+    """Return int64 [count]: the last row of each slice that is flagged, or -1."""
     rows = np.full(count, -1)
     rows[slice_of[flags]] = np.flatnonzero(flags)
     return rows
 
 
 def _first_of_all(slice_of: np.ndarray, count: int) -> np.ndarray:
-    """int64 [count]: the first row of each slice."""
+    """Return int64 [count]: the first row of each slice."""
     rows = np.zeros(count, dtype=np.int64)
     rows[slice_of[::-1]] = np.arange(len(slice_of))[::-1]
     return rows
 
 
 def _values_at(files: pa.Table, name: str, rows: np.ndarray) -> pa.ChunkedArray:
-    """The values of a column at some rows, null where -1."""
+    """Return the values of a column at some rows, null for -1."""
     return files.column(name).take(from_numpy(rows, rows >= 0))
 
 
 def _lists(files: pa.Table, slice_of: np.ndarray, flags: np.ndarray, count: int) -> pa.ListArray:
-    """The paths of the flagged files of each slice, in the order of the files."""
+    """Return the paths of the flagged files of each slice, in the order of the files."""
     rows = np.flatnonzero(flags)
     rows = rows[np.argsort(slice_of[rows], kind="stable")]
     paths = combine(files.column("path").take(from_numpy(rows)))

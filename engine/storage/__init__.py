@@ -1,9 +1,9 @@
-"""Where files lie: one interface, the local disk or an object store behind it.
+"""Storage of files: one interface for the local disk and object stores.
 
 interface.py        `Storage`: read ranges, put, put if absent, list, delete
 local.py            the local disk
-places.py           URIs and `storage_options`; object_client.py makes a client of them, object_store.py a storage
-wrappers.py         storages around a storage: what is counted, read once, handed on
+places.py           URIs and `storage_options`; object_client.py creates a client of them, object_store.py a storage
+wrappers.py         storages around a storage: counted, recorded, and sent to another process
 write_buffer.py     small files that a commit writes, put together before anything names them
 threads.py          work in threads, a bounded number ahead
 """
@@ -48,9 +48,9 @@ INDEX_FOLDER = ".skipstone"
 def open_storage(
     location: str | os.PathLike[str], options: Mapping[str, object] | None = None, *, is_index: bool = False
 ) -> Storage:
-    """The storage at a location: a folder, a `file:` URI, or one of an object store (see `places`), opened with
-    `options`. That of an index root (`is_index`) reads nothing that is outside of it. Raises StorageError for a
-    scheme that is not known."""
+    """Return the storage at a location: a folder, a `file:` URI, or one of an object store (see `places`), opened with
+    `options`. The storage of an index root (`is_index`) reads nothing outside of it. Raises StorageError for an unknown
+    scheme."""
     if not isinstance(location, (str, os.PathLike)):
         raise InvalidArgumentError(f"a location is a path, not {location!r}")
     text = os.fspath(location)
@@ -72,9 +72,9 @@ def open_storage(
 def open_storages(
     location: str | os.PathLike[str], index_path: str | os.PathLike[str] | None, options: Mapping[str, object] | None
 ) -> tuple[Counted, Counted]:
-    """The storages of a table and of its index, which is in the table's folder unless `index_path` is given; both
-    with the same options. Raises InvalidArgumentError for options where neither is an object store, StorageError where
-    the index's folder is a file."""
+    """Return the storages of a table and of its index, both opened with the same options. The index is in the table's
+    folder unless `index_path` is given. Raises InvalidArgumentError for options if neither is an object store,
+    StorageError if the index's folder is a file."""
     options = StorageOptions(options)
     data = open_storage(location, options)
     if index_path is None:
@@ -93,17 +93,17 @@ def open_storages(
 
 
 def recorded_name(storage: Storage) -> str:
-    """Under which name a table records where it is: of a local folder, the one that follows no links."""
+    """Return the name under which a table records where it is: for a local folder, the path without links."""
     return storage.uri if is_uri(storage.uri) else os.path.realpath(storage.uri)
 
 
 def options_of(*storages: Storage) -> StorageOptions:
-    """What some storages were opened with."""
+    """Return the options that some storages were opened with."""
     return next((s.options for s in storages if s.options), StorageOptions())
 
 
 def relative_path(storage: Storage, path: str | os.PathLike) -> str:
-    """A path as the manifest has it: relative to the table where it is in it, else absolute."""
+    """Return a path as the manifest stores it: relative to the table if it is inside, else absolute."""
     text = os.fspath(path)
     if not text or "\0" in text:
         raise InvalidArgumentError(f"{text!r} names no file")
@@ -118,8 +118,8 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
 
 
 def _relative_local(root: str, text: str) -> str:
-    """One file has one name, or it would be counted twice: what leads out of the root and into it again, by ".." or by
-    a link, is named by where it is in the root."""
+    """Return the one name of a file, because a file with two names would be counted twice. A path that leaves the root
+    and enters it again, by ".." or by a link, is named by its place in the root."""
     path = os.path.normpath(text)
     if not os.path.isabs(path):
         if not _leads_out(path):
@@ -138,7 +138,7 @@ def _leads_out(path: str) -> bool:
 
 def _relative_uri(storage: Storage, uri: str) -> str:
     place, root = place_of(uri), place_of(storage.uri)
-    if place is None or root is None or not place.is_beside(root):  # another's: its name is not ours to tidy
+    if place is None or root is None or not place.is_beside(root):  # another bucket: its names are not normalized
         return uri
     inside = f"{root.key}/" if root.key else ""
     is_inside = place.key.startswith(inside) and place.key != root.key
@@ -146,5 +146,5 @@ def _relative_uri(storage: Storage, uri: str) -> str:
 
 
 def is_outside(path: str) -> bool:
-    """True for a path, as the manifest has it, of a file that does not lie in the table's folder."""
+    """Return True for a path, as the manifest stores it, of a file that is not in the table's folder."""
     return path.startswith("/") or is_uri(path)

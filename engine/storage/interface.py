@@ -1,9 +1,9 @@
-"""What Skipstone asks of a place where files lie: a few calls, and nothing is ever changed in place.
+"""The interface to a place that stores files: a few calls, none of which changes a file in place.
 
-Ranges of a file are here, too: neighbours read as one, and a file as Arrow reads files, over ranges fetched before.
+Ranges of a file are here, too: neighbours are read as one, and Arrow reads a file from ranges that were fetched before.
 
-Paths are relative to the storage's root, with "/" between names, no leading slash. Every call raises `StorageError`
-when the place refuses; a path that is not there is `FileMissingError`, so that a probe can distinguish the two.
+Paths are relative to the storage's root, with "/" between names and no leading slash. Every call raises `StorageError`
+if the storage refuses, and `FileMissingError` for a path that does not exist, so that a probe can distinguish the two.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Range = tuple[int, int]  # offset, length
 
 
 def merged_ranges(ranges: Sequence[Range], gap_bytes: int) -> list[Range]:
-    """Ranges, ascending, that hold all of some: those no further apart than `gap_bytes` are one. Empty ones are left
-    out."""
+    """Return ascending ranges that contain all of some: those no further apart than `gap_bytes` are one. Empty ones are
+    left out."""
     merged: list[Range] = []
     for offset, length in sorted(one for one in ranges if one[1] > 0):
         if merged and offset <= sum(merged[-1]) + gap_bytes:
@@ -37,7 +37,7 @@ def merged_ranges(ranges: Sequence[Range], gap_bytes: int) -> list[Range]:
 
 
 def parts_of(ranges: Sequence[Range], merged: Sequence[Range], parts: Sequence[bytes]) -> list[bytes]:
-    """The bytes of each range, cut from those of the merged ones; short where these are."""
+    """Return the bytes of each range, cut from those of the merged ranges; short if these are."""
     starts = [offset for offset, _ in merged]
     pieces = []
     for offset, length in ranges:
@@ -55,9 +55,9 @@ ReadRanges = Callable[[Sequence[Range]], list[bytes]]
 
 
 class RangeFile(io.RawIOBase):
-    """Reads from what `prefetch` brought; what that does not hold is a request of its own. For one thread at a time.
+    """A file that reads from what `prefetch` fetched; each other read is a request. For one thread at a time.
 
-    `on_read`, where it is set, is called with the ranges of every request, and when it began (`time.perf_counter`).
+    `on_read`, if set, is called with the ranges of every request, and when it began (`time.perf_counter`).
     """
 
     def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
@@ -71,8 +71,8 @@ class RangeFile(io.RawIOBase):
         self._parts: list[bytes] = []
 
     def prefetch(self, ranges: Sequence[Range]) -> None:
-        """Brings some ranges, side by side, and lets go of those that were brought before; nothing where all are at
-        hand."""
+        """Fetch some ranges in parallel, and release those that were fetched before. Do nothing if all are in
+        memory."""
         if all(self._place(*one) is not None for one in ranges):
             return
         wanted = merged_ranges(ranges, 0)  # a read may go from one to the next
@@ -102,7 +102,7 @@ class RangeFile(io.RawIOBase):
         return data
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Some bytes, wherever the position is; threads may call this side by side."""
+        """Return some bytes, whatever the position is. Threads may call this in parallel."""
         data = self._part_with(offset, length)
         return self.fetched([(offset, length)])[0] if data is None else data
 
@@ -115,7 +115,7 @@ class RangeFile(io.RawIOBase):
         return len(data)
 
     def fetched(self, ranges: Sequence[Range]) -> list[bytes]:
-        """The bytes of each range, whatever was brought before; nothing of them is kept."""
+        """Fetch the bytes of each range, even if they were fetched before. Nothing is kept."""
         start_s = time.perf_counter()
         parts = self._read_ranges(ranges)
         if self.on_read is not None:
@@ -123,7 +123,7 @@ class RangeFile(io.RawIOBase):
         return parts
 
     def _place(self, offset: int, length: int) -> int | None:
-        """Which part contains a range; None where none does."""
+        """Return the index of the part that contains a range; None if there is none."""
         place = bisect_right(self._starts, offset) - 1
         if place < 0 or offset - self._starts[place] + length > len(self._parts[place]):
             return None
@@ -141,7 +141,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class FileMissingError(StorageError, FileNotFoundError):
-    """No file of that name."""
+    """The storage has no file of that name."""
 
 
 class UnreachableError(StorageError):
@@ -149,12 +149,12 @@ class UnreachableError(StorageError):
 
 
 class UncertainPutError(StorageError):
-    """A conditional put broke off, and may have been done, or may still be: what it names must be kept."""
+    """A conditional put was interrupted. It may have succeeded, or may still succeed: keep the files that it names."""
 
 
 @dataclass(frozen=True, slots=True)  # a listing makes millions
 class Entry:
-    """One file of a listing. `modified_ns` is nanoseconds since 1970 UTC; `etag` is None where the place has none."""
+    """One file of a listing. `modified_ns` is nanoseconds since 1970 UTC; `etag` is None if the storage has none."""
 
     path: str
     size_bytes: int
@@ -162,8 +162,8 @@ class Entry:
     etag: str | None = None
 
     def is_same(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
-        """True where this is the file of that identity; what is not known of either is not compared. An etag that both
-        have says more than a time, which object stores round to seconds."""
+        """Return whether this is the file of that identity. What is unknown on either side is not compared. If both
+        have an etag, it decides, because object stores round times to seconds."""
         if self.size_bytes != size_bytes:
             return False
         if self.etag is None:
@@ -173,21 +173,21 @@ class Entry:
         return modified_ns is None or modified_ns // _SECOND_NS == self.modified_ns // _SECOND_NS
 
     def is_untouched(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
-        """True for the very file of that identity, which is there since; not for one with the same bytes, and so the
-        same etag, that was put there again."""
+        """Return whether this is exactly the file of that identity, not rewritten since: False for one with the same
+        bytes, and so the same etag, that was put again."""
         return self.is_same(size_bytes, modified_ns, etag) and self.is_same(size_bytes, modified_ns)
 
 
 class Storage(Protocol):
     """A local folder or a prefix of an object store.
 
-    That of an index root reads what is below it, and nothing else: an index may come from anyone. Other paths raise
-    CorruptionError, as does on a local disk what is no regular file, links included.
+    The storage of an index root reads only what is below it, because an index may come from an untrusted source. Other
+    paths raise CorruptionError, and so does, on a local disk, anything but a regular file, links included.
 
     uri         the root's one name, without a slash at its end
     is_remote   each request waits for an answer, far longer than a read of a disk
-    gap_bytes   ranges no further apart than that are read as one; 0 where each is a read of its own
-    options     what opened it; no values are shown
+    gap_bytes   ranges no further apart than this are read as one; 0 if each is a separate read
+    options     the options that opened it; no values are shown
     """
 
     uri: str
@@ -196,106 +196,106 @@ class Storage(Protocol):
     options: StorageOptions
 
     def kind(self) -> str | None:
-        """What the root is: "folder", "file", or None where nothing is there."""
+        """Return what the root is: "folder", "file", or None if there is nothing."""
         ...
 
     def stat(self, path: str) -> Entry:
-        """One file's size and identity."""
+        """Return one file's size and identity."""
         ...
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
-        """A whole small file. Raises CorruptionError, and reads nothing, where it is larger than `max_bytes`."""
+        """Return a whole small file. Raises CorruptionError, and reads nothing, if it is larger than `max_bytes`."""
         ...
 
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
-        """As `read`, and what the file was, or had been just before it was read."""
+        """Like `read`; also return the entry of the file when it was read, or just before."""
         ...
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each (offset, length), in the order asked; short only where the file ends."""
+        """Return the bytes of each (offset, length), in the same order; short only if the file ends."""
         ...
 
     def open_file(self, entry: Entry) -> str | RangeFile:
-        """What Arrow opens to read a file: its local path, or a file object that raises NotReadableError where the file
-        is not, or no longer, the one of `entry`."""
+        """Return what Arrow opens to read a file: its local path, or a file object that raises NotReadableError if the
+        file is not, or no longer, the one of `entry`."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write: durable under its name at the end of the block, or, on an exception, absent."""
+        """Create a file: durable under its name at the end of the block, or, on an exception, absent."""
         ...
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
-        """Small new files, by path: all are durable on return. Raises what the first that failed raised; any of them
-        may be there then, and none comes later."""
+        """Put small new files, by path: all are durable on return. Raises the error of the first that failed; then any
+        of them may exist, and none is added later."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Publishes `data` whole under a name that nobody has; False where somebody has it. Durable on return, also
-        what another program put there: he may have died before it was. Raises UncertainPutError where it is unknown
-        whether it did. `data` must be unlike any other writer's."""
+        """Publish `data` whole under a name that is free. Return False if the name is taken. Durable on return, even if
+        another program put the file, because that may have died before the file was durable. Raises UncertainPutError
+        if it is unknown whether the put succeeded. `data` must differ from any other writer's."""
         ...
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
-        """Publishes `data` whole, over whatever was there. Durable on return, unless it need not be: then a power cut
-        may leave what was there, or nothing, or an empty file."""
+        """Publish `data` whole, over any file of that name. Durable on return, unless `is_durable` is false: then a
+        power cut may leave the old file, or none, or an empty one."""
         ...
 
     def replace(self, path: str, data: bytes, entry: Entry) -> None:
-        """Publishes `data` whole over the file that is `entry`; if another is there now, that stays."""
+        """Publish `data` whole over the file that is `entry`. If another file has its name now, that stays."""
         ...
 
     def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
-        """The files of one folder and the names of its sub-folders, unsorted; both empty where it does not exist. Those
-        before `first` may be left out."""
+        """Return the files of one folder and the names of its sub-folders, unsorted; both empty if it does not exist.
+        Names before `first` may be left out."""
         ...
 
     def peek(self, path: str) -> list[str]:
-        """The names of some files of one folder, or below it, by one request: all of them where they are few, none
-        where there is none."""
+        """Return the names of some files in or below one folder, by one request: all of them if they are few, none if
+        there are none."""
         ...
 
     def delete(self, path: str) -> None:
-        """Removes a file; no error where it is gone already. One that `has_link` stays. Raises StorageError for a path
-        that leads out of the root."""
+        """Delete a file; no error if it does not exist. A file for which `has_link` is true stays. Raises StorageError
+        for a path that leads out of the root."""
         ...
 
     def settle_deletes(self, paths: Iterable[str], *, with_folders: bool = False) -> None:
-        """Makes the removal of some files durable: otherwise a power cut may bring them back. `with_folders`: removes
+        """Make the deletion of some files durable. Without this, a power cut may restore them. `with_folders`: remove
         the folders above them that are empty, too."""
         ...
 
     def has_link(self, path: str) -> bool:
-        """True where a symbolic link below the root is on the way to a file, or in its place: then it may lie
-        elsewhere, and is another's."""
+        """Return whether a symbolic link below the root is on the way to a file, or in its place. If so, the file may
+        be elsewhere, and does not belong to this root."""
         ...
 
 
 def leads_out(path: str) -> bool:
-    """True for a path that names no file below a root, or would be cut short."""
+    """Return True for a path that names no file below a root, or would be cut short."""
     return path.startswith("/") or "://" in path or ".." in path.split("/") or "\0" in path
 
 
 def check_inside(path: str) -> None:
-    """Raises StorageError for a path that leads out of the root: nothing there is ever removed."""
+    """Raise StorageError for a path that leads out of the root: nothing there is ever removed."""
     if leads_out(path):
         raise StorageError(f"{path}: is not below the root, and is not removed")
 
 
 def check_in_index(path: str) -> None:
-    """Raises CorruptionError for a path in an index that leads out of the index root."""
+    """Raise CorruptionError for a path in an index that leads out of the index root."""
     if leads_out(path):
         raise CorruptionError("leads out of the index root, and is not read", path=path, check="path")
 
 
 def check_size(path: str, size_bytes: int, max_bytes: int | None) -> None:
-    """Raises CorruptionError for a file that is larger than anything that belongs there."""
+    """Raise CorruptionError for a file that is larger than anything that belongs there."""
     if max_bytes is not None and size_bytes > max_bytes:
         message = f"{size_bytes:,} bytes, where at most {max_bytes:,} belong"
         raise CorruptionError(message, path=path, check="size")
 
 
 class Ranged:
-    """One file of a storage as the sorted-block reader wants it: `size`, `read_ranges`, `name`."""
+    """One file of a storage, for the sorted-block reader: `size`, `read_ranges`, `name`."""
 
     def __init__(self, storage: Storage, path: str, size: int | None = None):
         self.storage, self.path, self.name = storage, path, f"{storage.uri}/{path}"
@@ -303,7 +303,7 @@ class Ranged:
 
     @property
     def size(self) -> int:
-        """In bytes; asked of the storage where it is not known: callers that know their ranges do not ask."""
+        """The size in bytes, requested from the storage if unknown. Callers that know their ranges do not need it."""
         if self._size is None:
             self._size = self.storage.stat(self.path).size_bytes
         return self._size

@@ -1,9 +1,9 @@
 """Files on a local disk, or on anything mounted as one.
 
-What is published is whole: written to a temporary name in the same folder, flushed to the disk, then given its name,
-and the folder flushed too. `put_if_absent` gives the name with a hard link, which fails where the name is taken; an
-exclusive create would show the name before the bytes, and a crash there would block that version permanently. Where a
-file system has no links we refuse and say so.
+A file is published whole: it is written under a temporary name in the same folder and flushed to disk, then renamed,
+then the folder is flushed, too. `put_if_absent` creates the name as a hard link, which fails if the name is taken. An
+exclusive create would show the name before the bytes, and a crash there would block that version permanently. If a file
+system has no hard links, Skipstone raises StorageError.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .threads import prefetched
 TEMPORARY_PREFIX = "._tmp-"
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _INDEX_FLAGS = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
-_NO_FILE = (errno.ELOOP, errno.ENXIO)  # of a link that is not followed, or leads to itself; of a socket
-_NO_TARGET = (errno.ENOENT, errno.ELOOP)  # of a link that leads nowhere, or to itself
-_FLUSHES_ALONE = 4  # as many flushes take less than it takes to start threads
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link that is not followed, or leads to itself; a socket
+_NO_TARGET = (errno.ENOENT, errno.ELOOP)  # a link that leads nowhere, or to itself
+_FLUSHES_ALONE = 4  # up to so many flushes take less time than starting threads
 _FLUSH_THREADS = 4
 _DURABLE_FOLDERS_MAX = 100_000
-_NEIGHBOURS_MAX = 1_000  # next to a folder, that are looked at to flush their names together
-_durable_folders: set[str] = set()  # whose names this process has seen flushed
+_NEIGHBOURS_MAX = 1_000  # up to so many folders next to a new one are listed, because one flush covers their names
+_durable_folders: set[str] = set()  # folders whose names this process has flushed, or seen flushed
 
 
 class LocalStorage:
-    """A folder. It need not exist until something is written. `is_index`: it is an index root, in which only regular
-    files are read, and no links are followed; the root may be a link."""
+    """A folder. It need not exist before the first write. `is_index`: it is an index root, in which only regular files
+    are read, and no links are followed; the root may be a link."""
 
     is_remote = False
     gap_bytes = 0
@@ -59,8 +59,8 @@ class LocalStorage:
         return f"LocalStorage({self.root!r})"
 
     def local_path(self, path: str) -> str:
-        """Where a file is on this disk. Files outside the root are named by an absolute path or a file:// URI;
-        an index names none."""
+        """Return a file's path on this disk. A file outside the root is named by an absolute path or a file:// URI; an
+        index names none."""
         if self._is_index:
             check_in_index(path)
         if path.startswith("file://"):
@@ -107,7 +107,7 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
-        """The descriptor of a regular file, and what it is. Nothing waits for a FIFO's writer."""
+        """Yield the descriptor and the status of a regular file. This never waits for the writer of a FIFO."""
         with _Refusals(path):
             try:
                 descriptor = os.open(self.local_path(path), _INDEX_FLAGS if self._is_index else _FLAGS)
@@ -211,9 +211,9 @@ class LocalStorage:
                     except OSError as error:
                         if error.errno not in _NO_TARGET:
                             raise
-                        if entry.is_symlink() and not self._is_index:  # reading it says that it leads nowhere
+                        if entry.is_symlink() and not self._is_index:  # a read of it reports that it leads nowhere
                             files.append(Entry(prefix + entry.name, 0, 0))
-                        continue  # what is no link was removed in between
+                        continue  # an entry that is no link was removed in between
                     files.append(Entry(prefix + entry.name, status.st_size, status.st_mtime_ns))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
@@ -235,7 +235,7 @@ class LocalStorage:
         for path in paths:
             names = path.split("/")
             folders.update("/".join(names[:count]) for count in range(len(names)))
-        for folder in sorted(folders, reverse=True):  # what is below a folder comes before it
+        for folder in sorted(folders, reverse=True):  # folders inside another one are before it
             if with_folders and folder and not self.has_link(folder):
                 with contextlib.suppress(OSError):  # it is not empty
                     os.rmdir(self.local_path(folder))
@@ -247,8 +247,8 @@ class LocalStorage:
         return any(os.path.islink(os.path.join(self.root, *names[:count])) for count in range(1, len(names) + 1))
 
     def _leads_inside(self, entry: os.DirEntry) -> bool:
-        """True for a link to a folder of this root, or above it: those are listed under their own names, and to follow
-        the link would list them twice, or never end."""
+        """Return True for a link to a folder of this root, or above it. Such folders are listed under their own names.
+        To follow the link would list them twice, or never end."""
         if not entry.is_symlink():
             return False
         target, root = os.path.realpath(entry.path) + os.sep, os.path.realpath(self.root) + os.sep
@@ -256,24 +256,24 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _temporary(self, path: str) -> Iterator[tuple[BinaryIO, str]]:
-        """A temporary next to `path`, gone at the end unless it was renamed away."""
+        """Yield a temporary file next to `path`. It is deleted at the end unless it was renamed."""
         folder = os.path.dirname(self.local_path(path))
         temporary = os.path.join(folder, TEMPORARY_PREFIX + uuid.uuid4().hex)
         with _Refusals(path):
             _make_folders(folder, self.root)
-            file = open(temporary, "wb")  # noqa: SIM115 - closed below, before the name is taken away
+            file = open(temporary, "wb")  # noqa: SIM115 - closed below, before its name is removed
         try:
             yield file, temporary
         finally:
-            with contextlib.suppress(OSError):  # what matters was flushed, or its error is on the way already
+            with contextlib.suppress(OSError):  # all that counts was flushed, or its error is already raised
                 file.close()
-            with contextlib.suppress(OSError):  # one that stays is hidden, and read by nobody
+            with contextlib.suppress(OSError):  # a file that stays is hidden, and is never read
                 os.unlink(temporary)
 
 
 def _make_folders(folder: str, root: str) -> None:
-    """Creates folders so that they survive a crash: each one's parent is flushed, up to the root's. So is that of a
-    folder that is there already, once a process: who made it may have died before it was durable."""
+    """Create folders so that they survive a crash: each one's parent is flushed, up to the root's. So is that of a
+    folder that exists already, once per process, because its creator may have died before it was durable."""
     fresh = []
     while folder not in _durable_folders or not os.path.isdir(folder):
         fresh.append(folder)
@@ -292,7 +292,7 @@ def _make_folders(folder: str, root: str) -> None:
         durable = [path] if is_made else [path, *_neighbours(path)]
         try:
             fsync_folder(os.path.dirname(path))
-        except PermissionError:  # a folder of another program, who made what is in it
+        except PermissionError:  # a folder of another program, which also created `path`
             if is_made:
                 raise
             durable = [path]
@@ -302,7 +302,7 @@ def _make_folders(folder: str, root: str) -> None:
 
 
 def _neighbours(folder: str) -> list[str]:
-    """Some folders next to one, which are there: the code that flushes its name flushes theirs."""
+    """Return some existing folders next to one: the flush of its name flushes theirs, too."""
     with contextlib.suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
         return [entry.path for entry in islice(entries, _NEIGHBOURS_MAX) if entry.is_dir(follow_symlinks=False)]
     return []
@@ -340,8 +340,8 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
 
 
 class _Refusals:
-    """Turns what the operating system raises into Skipstone errors. A context manager, and no generator, since a small
-    commit enters two dozen."""
+    """Convert errors of the operating system to Skipstone errors. This is a context manager and not a generator because
+    a small commit enters two dozen."""
 
     __slots__ = ("path",)
 
@@ -358,5 +358,5 @@ class _Refusals:
             raise FileMissingError(f"{self.path}: no such file") from error
         if isinstance(error, OSError):
             raise StorageError(f"{self.path}: {error.strerror or error}") from error
-        if isinstance(error, ValueError):  # a NUL, or what the file system's encoding has no bytes for
+        if isinstance(error, ValueError):  # a NUL, or characters that the file system's encoding lacks
             raise UnreachableError(f"{self.path!a}: no file has such a name ({error})") from error

@@ -1,14 +1,14 @@
-"""From a place and options to a client of obstore.
+"""Creates a client of obstore from a place and options.
 
-Credentials come the usual ways: options by the names that deltalake, obstore and fsspec have for them, then the
+Credentials are found in the usual order: options by the names that deltalake, obstore and fsspec use, then the
 environment (AWS_ACCESS_KEY_ID, AZURE_STORAGE_ACCOUNT_KEY, GOOGLE_APPLICATION_CREDENTIALS, ...), then what the machine
-is given: web identities, containers' and instances' roles. A named profile of AWS is read by boto3.
+provides: web identities, roles of containers and instances. boto3 reads a named profile of AWS.
 
-obstore is imported here and nowhere before: who has local files only does not need it. It tries nothing twice, since
-only who knows how often a conditional put was tried knows whose object it meets.
+Only this module imports obstore, so users of local files do not need it. obstore does not retry, because only code that
+counts the tries of a conditional put can tell whose object exists.
 
-What obstore raises becomes a Skipstone error here, without the secrets that its texts hold: the request, the answer's
-body, the client's state.
+Errors of obstore are converted to Skipstone errors here, without the secrets that their texts contain: the request, the
+body of the answer, the state of the client.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MESSAGE = re.compile(r"<Message>([^<]{1,300})</Message>")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 _USER = re.compile(r"(?<=://)[^/\s\"']*@")
 _QUERY = re.compile(r"\?[^\s\"')]*")
-_WORTH_ANOTHER_TRY = (408, 425, 429)  # of what is otherwise the caller's fault
+_WORTH_ANOTHER_TRY = (408, 425, 429)  # all other codes of 4xx are errors of the caller
 _HOPELESS = ("builder error", "Config error", "UnknownConfigurationKey")
 _METADATA_SERVICES = ("169.254.169.254", "metadata.google.internal", "168.63.129.16")
 _SECRET_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE|GCS|GCP).*(KEY|SECRET|TOKEN|SAS|PASSWORD|CREDENTIAL)")
 
 
 class Failure(Enum):
-    """What an error of obstore means for the caller."""
+    """The meaning of an error of obstore for the caller."""
 
     missing = "no such object"
     no_bucket = "no such bucket"
@@ -53,7 +53,7 @@ class Failure(Enum):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error that obstore raised means."""
+    """Return the meaning of an error that obstore raised."""
     import obstore.exceptions as known
 
     text = str(error)
@@ -74,12 +74,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def is_past_the_end(error: BaseException) -> bool:
-    """True where a range was asked for that begins behind the object's end."""
+    """Return True if the requested range begins after the end of the object."""
     return _status(str(error)) == 416 or "StartTooLarge" in str(error)
 
 
 def refusal(error: BaseException, shown: str, options: StorageOptions) -> StorageError:
-    """The Skipstone error that an error of obstore becomes: what, where, what to do. `shown` is the object's URI."""
+    """Return the Skipstone error for an error of obstore: what, where, what to do. `shown` is the object's URI."""
     failure, text = failure_of(error), str(error)
     if failure is Failure.missing:
         return FileMissingError(f"{shown}: no such file")
@@ -105,7 +105,7 @@ def refusal(error: BaseException, shown: str, options: StorageOptions) -> Storag
 
 
 def scrubbed(text: str, options: StorageOptions) -> str:
-    """A text without secrets: the options' and the environment's values, and who signs in, or what signs, in a URL."""
+    """Return a text without secrets: values of the options and the environment, users and signatures in URLs."""
     variables = {value for name, value in os.environ.items() if _SECRET_VARIABLES.match(name) and len(value) >= 8}
     for secret in [*options.secrets(), *sorted(variables, key=len, reverse=True)]:
         text = text.replace(secret, HIDDEN)
@@ -113,7 +113,7 @@ def scrubbed(text: str, options: StorageOptions) -> str:
 
 
 def pause(attempt: int) -> None:
-    """Waits longer after more attempts, by chance, so that writers that wait do not collide again."""
+    """Wait longer after more attempts, for a random time, so that writers that wait do not collide again."""
     time.sleep(random.uniform(0.5, 1) * min(_PAUSE_S_MAX, _PAUSE_S_MIN * 2**attempt))
 
 
@@ -123,7 +123,7 @@ def _status(text: str) -> int | None:
 
 
 def _message_of(text: str) -> str:
-    """What matters of an error's text: status and code, where there was an answer."""
+    """Return the essence of an error's text: status and code, if there was an answer."""
     status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
     parts = [str(status) if status else "", (code[1] or code[2]) if code else "", message[1] if message else ""]
     summary = ": ".join(part for part in parts if part)
@@ -135,7 +135,7 @@ def _first_line(text: str) -> str:
 
 
 def _asks_for_credentials(text: str) -> bool:
-    """True where the client went to look for an instance's role, and there was none to be had."""
+    """Return True if the client looked for an instance's role, and none was available."""
     return any(service in text for service in _METADATA_SERVICES)
 
 
@@ -157,8 +157,8 @@ _CLIENTS_MAX = 64
 
 
 def connect(place: Place, options: StorageOptions) -> Any:
-    """A client for the place's bucket, shared by all who ask the same. Raises StorageError where obstore is not
-    installed or cannot be set up so, InvalidArgumentError for an option that it does not know."""
+    """Return a client for the place's bucket, shared by callers with equal arguments. Raises StorageError if obstore
+    is not installed or cannot be set up this way, InvalidArgumentError for an option that it does not know."""
     variables = (item for item in os.environ.items() if item[0].startswith(("AWS_", "AZURE_", "GOOGLE_")))
     return _connected(place.kind, place.bucket, place.account, options, tuple(sorted(variables)), os.getpid())
 
@@ -189,8 +189,8 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
 
 
 def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
-    """The options for one kind of store, by obstore's names; those for other kinds are left out, and those with a dot
-    in their names, which are pyiceberg's."""
+    """Return the options for one kind of store, by obstore's names. Options for other kinds are left out, and those
+    with a dot in their names, which are pyiceberg's."""
     others = tuple(prefix for other, prefixes in _PREFIXES.items() if other != kind for prefix in prefixes)
     config = {}
     for name, value in options.items():
@@ -203,17 +203,17 @@ def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
     for endpoint in endpoints:
         _check_url(endpoint, kind)
     if any(endpoint.lower().startswith("http://") for endpoint in endpoints) and "aws_allow_http" not in config:
-        config.setdefault("allow_http", "true")  # who writes http:// has said so
+        config.setdefault("allow_http", "true")  # the user chose http://
     return config
 
 
 def _check_url(endpoint: str, kind: str) -> None:
-    """Raises InvalidArgumentError, which does not show it, for an endpoint without a clear host: obstore would
+    """Raise InvalidArgumentError, which does not show it, for an endpoint without a clear host: obstore would
     panic."""
     try:
         parts = urlsplit(endpoint)
         is_url = not parts.netloc or (bool(parts.hostname) and parts.port != 0)
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         is_url = False
     if not is_url:
         raise InvalidArgumentError(
@@ -223,7 +223,7 @@ def _check_url(endpoint: str, kind: str) -> None:
 
 
 def _profile(options: StorageOptions) -> str | None:
-    """The profile of AWS that is asked for: by an option, or by the environment where no key is given."""
+    """Return the requested profile of AWS: from an option, or from the environment if no key is given."""
     named = next((options[name] for name in _PROFILES if name in options), None)
     if named or any(name in options for name in _KEYS) or "AWS_ACCESS_KEY_ID" in os.environ:
         return named
@@ -231,7 +231,7 @@ def _profile(options: StorageOptions) -> str | None:
 
 
 def _of_profile(name: str) -> Any:
-    """What gives the credentials of a profile, and renews them."""
+    """Return a provider of a profile's credentials, which also renews them."""
     try:
         import boto3.session
         import botocore.exceptions

@@ -1,15 +1,15 @@
 """A prefix of an object store: S3 and its compatibles, Google Cloud Storage, Azure.
 
-Nothing is ever changed in place, so three things are all that a commit asks for: an object is whole or absent, a new
-one is seen by everybody at once, and a conditional put (`If-None-Match: *`) has one winner. S3 itself, GCS, Azure,
-MinIO, R2 and SeaweedFS keep that.
+No object is changed in place, so a commit needs only three guarantees: an object is whole or absent, a new one is
+visible to all clients immediately, and a conditional put (`If-None-Match: *`) has one winner. S3 itself, GCS, Azure,
+MinIO, R2 and SeaweedFS guarantee this.
 
-Every call is tried again, a bounded number of times, where the store or the way to it has trouble. A put may then have
-been done though it gave an error, or may still arrive: `put_if_absent` asks until it knows, and where it cannot know
-says so (`UncertainPutError`).
+Every call is retried, a bounded number of times, if the store or the network fails. A put that returned an error may
+still have succeeded, or may succeed later. `put_if_absent` checks until it is certain, and raises `UncertainPutError`
+if it cannot be.
 
-An object's identity is its size and etag; its time is rounded to seconds, since listings and answers about one
-object have different fractions of it.
+An object's identity is its size and etag. Its time is rounded to seconds, because listings and answers about one object
+have different fractions of a second.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from .object_client import Failure, connect, failure_of, refusal
 from .places import Place, StorageOptions, is_uri, place_of, tidied
 from .threads import Threads, prefetched
 
-GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
+GAP_BYTES = 256 * 1024  # a request costs more than reading so many bytes
 PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 4
-_PARTS_MAX = 9_000  # S3 takes 10,000
+_PARTS_MAX = 9_000  # S3 accepts 10,000
 _PUTS_AT_ONCE = 16
-_SPOOL_BYTES = 1 << 20  # a file being written that grows beyond goes to the local disk until it is whole
+_SPOOL_BYTES = 1 << 20  # a file that is larger is written to the local disk until it is complete
 _READERS_MAX = 8
 
 R = TypeVar("R")
-_process: int | None = None  # which first asked a store anything: the threads that obstore began live there alone
+_process: int | None = None  # the first that sent a request: the threads that obstore started exist only in it
 
 
 class ObjectStorage:
-    """The objects below a place. It need not hold any until something is written."""
+    """The objects below a place. There need not be any before the first write."""
 
     is_remote = True
     gap_bytes = GAP_BYTES
@@ -68,7 +68,7 @@ class ObjectStorage:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def kind(self) -> str:
-        """ "file" where the root is the name of an object, else "folder": any prefix may be one."""
+        """Return "file" if the root is the name of an object, else "folder": any prefix may be one."""
         if not self.place.key:
             return "folder"
         try:
@@ -98,7 +98,7 @@ class ObjectStorage:
         return self.read_pinned(path, ranges, None)
 
     def read_pinned(self, path: str, ranges: Sequence[Range], pinned: Entry | None) -> list[bytes]:
-        """As `read_ranges`; raises NotReadableError where the object is not, or no longer, the one that is `pinned`."""
+        """Like `read_ranges`. Raises NotReadableError if the object is not, or no longer, the one that is `pinned`."""
         key = self._key(path)
         merged = merged_ranges(ranges, self.gap_bytes)
 
@@ -122,7 +122,7 @@ class ObjectStorage:
         below = f"{path}/" if path else ""
         files = [
             _entry(below + one["path"][inside:], one) for one in listing["objects"] if len(one["path"]) > inside
-        ]  # else it is what some tools put for the folder itself
+        ]  # else it is the object that some tools put for the folder itself
         return files, [folder[inside:].rstrip("/") for folder in listing["common_prefixes"]]
 
     def peek(self, path: str) -> list[str]:
@@ -134,7 +134,7 @@ class ObjectStorage:
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        # Sent when it is whole: then nothing needs to be taken back, and a failed upload begins again.
+        # The file is sent when it is complete: then nothing needs to be undone, and a failed upload starts again.
         key = self._key(path)
         file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="skipstone-")  # noqa: SIM115 - closed below
         try:
@@ -145,7 +145,7 @@ class ObjectStorage:
         except OSError as error:
             raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
         finally:
-            with contextlib.suppress(OSError):  # nothing that it contains is needed any more
+            with contextlib.suppress(OSError):  # its contents are no longer needed
                 file.close()
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
@@ -183,13 +183,13 @@ class ObjectStorage:
             except _TakenError:
                 try:
                     existing = self.read(path)
-                except FileNotFoundError:  # AWS answers 409 to two at once, of whom neither may have won
+                except FileNotFoundError:  # AWS answers 409 to two concurrent puts, and perhaps neither succeeded
                     continue
                 except StorageError:
                     if is_certain:
                         raise
                     raise self._uncertain(key) from None
-                # After an interrupted try the file may be ours: no other writer has these bytes.
+                # After an interrupted try this put may have written the file: no other writer has these bytes.
                 return not is_certain and existing == data
             except _PassingError:
                 is_certain = False
@@ -217,8 +217,8 @@ class ObjectStorage:
         size_bytes, key = file.seek(0, os.SEEK_END), self._key(path)
         file.seek(0)
         if size_bytes <= PART_BYTES:
-            # A name is given once. A plain put that is tried again may arrive twice, the second time after somebody
-            # has noted the first one's etag.
+            # A name is given once. A plain put that is retried may arrive twice, the second time after another process
+            # has recorded the etag of the first one.
             if not self.put_if_absent(path, file.read()):
                 raise StorageError(f"{self._shown(key)}: it exists, and another program wrote it; names are used once")
             return
@@ -230,10 +230,10 @@ class ObjectStorage:
 
         self._requested(send, key)
 
-    # -- how ----------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _key(self, path: str) -> str:
-        """The key of a path: relative to the root, or a URI in the same bucket, which an index names none of."""
+        """Return the key of a path: relative to the root, or a URI in the same bucket. An index contains no URIs."""
         if self._is_index:
             check_in_index(path)
         if is_uri(path):
@@ -274,17 +274,17 @@ class ObjectStorage:
         return data
 
     def _requested(self, ask: Callable[[], R], key: str) -> R:
-        """What `ask` gives; tried again where that may help. It must do no harm to ask twice."""
+        """Return the result of `ask`, retried if that may help. It must do no harm to call it twice."""
         for attempt in range(object_client.ATTEMPTS_MAX - 1):
             try:
                 return self._tried(ask, key)
-            except (_PassingError, _TakenError):  # S3 says "conflict", too, where two do what it does one by one
+            except (_PassingError, _TakenError):  # S3 also answers "conflict" to concurrent requests that it serializes
                 object_client.pause(attempt)
         return self._tried(ask, key)
 
     def _tried(self, ask: Callable[[], R], key: str) -> R:
-        """What `ask` gives, or a Skipstone error: _PassingError where it may go another time, _TakenError where the
-        store says that the object exists, or that another puts it."""
+        """Return the result of `ask`, or raise a Skipstone error: _PassingError if a retry may help, _TakenError if the
+        store reports that the object exists, or that another client is putting it."""
         global _process
         _process = _process or os.getpid()
         if os.getpid() != _process:  # a new client would also wait permanently
@@ -301,7 +301,7 @@ class ObjectStorage:
                 raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
             refused = refusal(error, self._shown(key), self.options)
             kind = {Failure.exists: _TakenError, Failure.passing: _PassingError}.get(failure_of(error))
-            # The cause is left out: obstore's errors show requests whole, and so may show what signs them.
+            # The cause is left out: obstore's errors contain whole requests, and so may show their signatures.
             raise (kind(str(refused)) if kind else refused) from None
 
     def _uncertain(self, key: str) -> UncertainPutError:
@@ -312,11 +312,11 @@ class ObjectStorage:
 
 
 class _PassingError(StorageError):
-    """Trouble that may be over at the next try."""
+    """A failure that may be over at the next try."""
 
 
 class _TakenError(StorageError):
-    """Another has the name, or is about to."""
+    """Another writer has the name, or is about to get it."""
 
 
 def _entry(path: str, meta: Any) -> Entry:

@@ -1,9 +1,9 @@
-"""Where an object store's files lie: URIs, taken apart; and what opens it: `storage_options`. They hold secrets, and so
-are never shown.
+"""Places of object stores: URIs, parsed into parts, and `storage_options`, which open them. Options contain secrets, so
+they are never shown.
 
 s3://BUCKET/KEY                                     also s3a://, s3n://
 gs://BUCKET/KEY                                     also gcs://
-az://CONTAINER/KEY                                  also azure://; the account is an option, or of the environment
+az://CONTAINER/KEY                                  also azure://; the account is an option, or in the environment
 abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY  also abfs://, adl://
 """
 
@@ -32,8 +32,8 @@ class Place:
     """A folder, or a file, of an object store.
 
     kind       "s3", "gs" or "az"
-    bucket     or container
-    account    of Azure, where the URI has it; else ""
+    bucket     the bucket or container
+    account    the account of Azure, if the URI contains it; else ""
     key        "/" between names, none at either end; "" is the bucket itself
     """
 
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def uri(self) -> str:
-        """The one text that this place has, whatever it was called."""
+        """The one URI of this place, whatever URI named it."""
         host = f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net" if self.account else self._host
         return f"{host}/{self.key}" if self.key else host
 
@@ -53,18 +53,18 @@ class Place:
         return f"{self.kind}://{self.bucket}"
 
     def is_beside(self, other: Place) -> bool:
-        """True for another key of the same bucket."""
+        """Return True for another key of the same bucket."""
         return (self.kind, self.bucket, self.account) == (other.kind, other.bucket, other.account)
 
 
 def is_uri(path: str) -> bool:
-    """True where a path has a scheme."""
+    """Return True if a path has a scheme."""
     return "://" in path
 
 
 def local_path_of(text: str) -> str:
-    """The path that a `file:` URI names, its escapes resolved; any other text as it is. Raises StorageError for a URI
-    that names a host."""
+    """Return the path that a `file:` URI names, its escapes resolved; any other text unchanged. Raises StorageError for
+    a URI that names a host."""
     match = _FILE_URI.match(text)
     if match is None:
         return text
@@ -74,9 +74,9 @@ def local_path_of(text: str) -> str:
 
 
 def place_of(uri: str) -> Place | None:
-    """The place that a URI names; None where it is a path, or of a scheme that no object store has.
+    """Return the place that a URI names; None for a path, or a scheme that no object store has.
 
-    Raises InvalidArgumentError for a URI that holds credentials (without showing it), or names nothing.
+    Raises InvalidArgumentError for a URI that contains credentials (without showing it), or names nothing.
     """
     match = _URI.match(uri)
     if match is None:
@@ -97,7 +97,7 @@ def place_of(uri: str) -> Place | None:
 
 
 def tidied(key: str, shown: str) -> str:
-    """A key without empty names, "." and "..". Raises StorageError for one that no object store has."""
+    """Return a key without empty names, "." and "..". Raises StorageError for a key that no object store accepts."""
     if _UNSPEAKABLE.search(key):
         raise StorageError(f"{shown!r}: an object store has no names with control characters")
     normal = posixpath.normpath(key.strip("/")) if key.strip("/") else ""
@@ -107,14 +107,14 @@ def tidied(key: str, shown: str) -> str:
 
 
 def _has_signature(key: str) -> bool:
-    """True for a text with a query behind it that signs the request: that of a URL made to be shared."""
+    """Return True for a text with a query after it that signs the request, as in a URL that is made to be shared."""
     query = key.partition("?")[2].lower()
     return any(f"{name}=" in query for name in ("sig", "signature", "x-amz-signature", "x-amz-credential", "token"))
 
 
 HIDDEN = "***"
-_SHORTEST_SECRET = 4  # a shorter value hides nothing, and to blot it out would make errors unreadable
-# What may be shown: without it no error about an endpoint could be read. All other values count as secrets.
+_SHORTEST_SECRET = 4  # a shorter value hides nothing, and replacing it would make errors unreadable
+# Values that may be shown: without them no error about an endpoint could be read. All other values count as secrets.
 _SHOWN = (
     "endpoint",
     "endpoint_url",
@@ -162,7 +162,7 @@ class StorageOptions(Mapping[str, str]):
         return f"StorageOptions({', '.join(f'{name}={HIDDEN}' for name in self._values)})"
 
     def secrets(self) -> list[str]:
-        """The texts that nothing may show, longest first: of what may be shown, who signs in, and what signs a URL."""
+        """Return the texts that may not be shown, longest first; of shown values, only users and signatures in URLs."""
         texts: set[str] = set()
         for name, value in self._values.items():
             if not name.endswith(_SHOWN):

@@ -13,15 +13,15 @@ from .interface import Storage
 
 WAITING_MAX = 12
 STAT_THREADS = 16  # requests without a body, which only wait
-FOOTER_THREADS = 0  # of local files: threads that parse footers take turns at Python's lock
+FOOTER_THREADS = 0  # of local files: threads that parse footers wait for each other at Python's lock
 BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded and hashed
-_FAR_THREADS = 64  # where a request waits for tens of milliseconds, and takes the processor for one
+_FAR_THREADS = 64  # for storage whose requests wait for tens of milliseconds, and take the processor for one
 A = TypeVar("A")
 R = TypeVar("R")
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool of threads; of the caller's thread alone once the main one has ended, after which no pool takes work."""
+    """A pool of threads. After the main thread has ended no pool accepts work, so the caller's thread does it."""
 
     def submit(self, work: Callable[..., R], /, *arguments: Any, **options: Any) -> Future[R]:
         try:
@@ -38,20 +38,20 @@ class Threads(ThreadPoolExecutor):
 
 
 def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
-    """`prefetched` of work that reads from a storage: by threads if a request waits longer than a thread takes to
-    begin."""
+    """Call `prefetched` for work that reads from a storage: with threads if a request waits longer than a thread takes
+    to start."""
     is_worth_it = storage.is_remote and len(items) > 1
     return prefetched(work, items, min(len(items), WAITING_MAX) if is_worth_it else 0, name)
 
 
 def threads_for(storage: Storage, threads: int) -> int:
-    """How many requests of a storage are under way at once, of which so many are where it is near."""
+    """Return the number of concurrent requests to a storage: `threads` if it is local."""
     return _FAR_THREADS if storage.is_remote else threads
 
 
 def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Generator[R]:
-    """The results of `work(item)`, in the order of items, by threads called `name`; by the caller's if `threads` is 0.
-    Raises what `work` raised. Work that is no longer needed is given up, and the threads end with the iterator."""
+    """Yield the results of `work(item)`, in the order of items, by threads called `name`; by the caller's if `threads`
+    is 0. Raises what `work` raised. Work that is no longer needed is cancelled. The threads end with the iterator."""
     if not threads:
         yield from map(work, items)
         return

@@ -1,8 +1,8 @@
 """Storages around a storage. `Counted` counts requests, bytes and waits, for `explain`, events and the benchmarks;
-`ReadOnce` keeps in mind what one process read, and `CarriedStorage` serves it in another.
+`ReadOnce` records what one process reads, and `CarriedStorage` serves these bytes in another process.
 
-What was carried is never read from the storage again; what was not is read as anywhere. So nobody has to foresee
-exactly what will be read: what was forgotten costs a request, and no answer.
+Bytes that were carried are never read from the storage again; all others are read as usual. So no code has to predict
+exactly what will be read: bytes that are missing cost a request, but change no result.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ...base.caching import cached_property
 from ...hfile_like.source import COALESCE_GAP_BYTES
 from .interface import Entry, Range, RangeFile, Storage, merged_ranges
 
-_REQUESTS = frozenset(("stat", "put_if_absent", "put", "replace", "list_folder", "delete"))  # of nothing but a path
-_lock = threading.RLock()  # what is finalized while a thread holds it may count in the same thread
+_REQUESTS = frozenset(("stat", "put_if_absent", "put", "replace", "list_folder", "delete"))  # their result has no bytes
+_lock = threading.RLock()  # reentrant: a finalizer that runs in a thread that has it may count
 
 
 class Usage(NamedTuple):
-    """What was asked of a storage until now; the difference of two is what came in between.
+    """The requests to a storage until now. The difference of two is what happened in between.
 
-    requests      each a round trip where the storage is far away
-    bytes_read    that came back
-    waits         how often somebody had to wait for an answer before asking on: of requests side by side, one
+    requests      each is a round trip if the storage is remote
+    bytes_read    the bytes that were returned
+    waits         how often the process had to wait for an answer before the next request; parallel requests are one
     """
 
     requests: int = 0
@@ -44,7 +44,7 @@ class Usage(NamedTuple):
 
 
 class Counted:
-    """Wraps a storage and counts what is asked of it. Threads may share one."""
+    """Wraps a storage and counts the requests to it. Threads may share one."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
@@ -110,11 +110,11 @@ class Counted:
         self.count(len(merged), sum(length for _, length in merged), start_s)
 
     def count(self, requests: int, size_bytes: int, start_s: float | None = None) -> None:
-        """Requests side by side that end now, and began at `start_s` of `time.perf_counter`; without it they are none
-        that this process waited for.
+        """Count parallel requests that end now, and began at `start_s` of `time.perf_counter`; without it this process
+        did not wait for them.
 
-        As they come in the order of their ends, counting those that began after the end of the last one that was
-        counted gives the most that can have followed each other."""
+        They are counted in the order of their ends. A wait is one that began after the end of the last wait, so the
+        number of waits is the greatest that can have followed each other."""
         with _lock:
             if start_s is not None and start_s >= self._waited_until_s:
                 self._waited_until_s = time.perf_counter()
@@ -123,13 +123,13 @@ class Counted:
             self._bytes_read += size_bytes
 
     def reading(self) -> Usage:
-        """What was asked until now."""
+        """Return the requests until now."""
         with _lock:
             return Usage(self._requests, self._bytes_read, self._waits)
 
 
 def reading_of(storage: Storage | Counted) -> Usage:
-    """What was asked of a storage until now; nothing where nobody counts."""
+    """Return the requests to a storage until now; nothing if they are not counted."""
     return storage.reading() if isinstance(storage, Counted) else Usage()
 
 
@@ -142,10 +142,10 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class CarriedStorage:
-    """A storage that is opened when something of it is wanted that is not at hand.
+    """A storage that is opened when a part of it is needed that is not in memory.
 
-    sizes     path -> bytes, of the files of which there are parts at hand. They never change, and are not looked at
-    parts     path -> the parts at hand, (offset, bytes), ascending and apart
+    sizes     path -> bytes, of the files of which parts are in memory. They never change, so they are not checked
+    parts     path -> the parts in memory, (offset, bytes), ascending and disjoint
     """
 
     def __init__(
@@ -195,9 +195,9 @@ class CarriedStorage:
 
 
 class ReadOnce:
-    """A storage that remembers which ranges were read of it, so that they can be carried.
+    """A storage that records which ranges were read of it, so that they can be sent to another process.
 
-    `in_memory`: files that lie nowhere, path -> bytes; they are carried whole.
+    `in_memory`: files that are not stored, path -> bytes; they are sent whole.
     """
 
     def __init__(self, storage: Storage, in_memory: Mapping[str, bytes]):
@@ -217,11 +217,11 @@ class ReadOnce:
         data = self._in_memory.get(path)
         if data is not None:
             return [data[offset : offset + length] for offset, length in ranges]
-        self._ranges.setdefault(path, set()).update(ranges)  # each a step that no other thread can part
+        self._ranges.setdefault(path, set()).update(ranges)  # each of the two steps is atomic between threads
         return self._storage.read_ranges(path, ranges)
 
     def parts(self, sizes: Mapping[str, int]) -> dict[str, list[tuple[int, bytes]]]:
-        """What was read of files of these sizes, (offset, bytes), neighbours as one."""
+        """Return what was read of files of these sizes: (offset, bytes), neighbours joined."""
         by_path = {}
         for path, ranges in self._ranges.items():
             if path in sizes:

@@ -1,8 +1,8 @@
 """A write buffer: small files that a commit writes are put together, before anything names them.
 
-Each put waits for an answer, or for a disk. A commit writes a run or two of each index, which nobody reads until its
-instant names them, so all of them can wait together: side by side on an object store; on a disk a folder is flushed
-once for all. What is buffered is read from memory, and what is deleted before it was put costs nothing.
+Each put waits for an answer, or for a disk. A commit writes a run or two of each index, which no process reads before
+its instant names them, so all of them can be put together: in parallel on an object store; on a disk a folder is
+flushed once for all. Buffered files are read from memory, and a file that is deleted before it was put costs nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ GATHERED_BYTES_MAX = 16 << 20
 
 class WriteBuffer:
     """A storage around another. `create` keeps small files; `flush` puts them. For one thread at a time, except that
-    several may write files (shards of a run are merged side by side)."""
+    several may write files (shards of a run are merged in parallel)."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
         self._waiting: dict[str, bytes] = {}
-        self._put: dict[str, bytes] = {}  # still read from memory, as far as there is room
+        self._put: dict[str, bytes] = {}  # also read from memory, as long as there is room
         self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -47,20 +47,20 @@ class WriteBuffer:
             self._waiting[path] = data
 
     def flush(self, leave: Collection[str] = ()) -> None:
-        """Put what waits, except for some paths: all is durable on return. Raise what the first put that failed raised;
-        the others have ended."""
+        """Put the waiting files, except for some paths: all are durable on return. Raise the error of the first put
+        that failed; the others have ended."""
         chosen = [path for path in self._waiting if path not in leave]
         if sum(map(len, self._put.values())) > GATHERED_BYTES_MAX:
             self._put.clear()
-        for path in chosen:  # from here on it may be there
+        for path in chosen:  # from here on the file may exist
             self._put[path] = self._waiting.pop(path)
 
         if chosen:
             self._storage.put_all({path: self._put[path] for path in chosen})
 
     def preload(self, paths: Sequence[str]) -> None:
-        """Read some small files whole and side by side, if the storage is remote: they are read from memory from now
-        on. A file that cannot be read is left to the code that needs it."""
+        """Read some small files whole and in parallel, if the storage is remote: from now on they are read from memory.
+        A file that cannot be read is left to the code that needs it."""
         if not self._storage.is_remote:
             return
 
@@ -96,8 +96,8 @@ class WriteBuffer:
 
 
 class _Sink(io.RawIOBase):
-    """Takes a file's bytes, and hands them on once they are many. A context manager: a few bytes are for `keep` at the
-    end of the block."""
+    """Buffers a file's bytes, and writes them to the storage if they become many. A context manager: a few bytes are
+    passed to `keep` at the end of the block."""
 
     def __init__(self, storage: Storage, path: str, keep: Callable[[str, bytes], None]):
         super().__init__()

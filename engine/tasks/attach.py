@@ -1,4 +1,4 @@
-"""Attaching files that others wrote: their footers are read, side by side, and nothing else."""
+"""Attaching files that other programs wrote: their footers are read, in parallel, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..state.paths import task_path
 from ..storage import Entry, FileMissingError, Storage
 from ..storage.threads import FOOTER_THREADS, prefetched, threads_for
 
-COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
+COLUMNS_MAX = 100  # by default so many leaves get statistics: beyond that these cost more than they save
 TASK_FILES = 1 << 14
 
 Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
@@ -30,12 +30,12 @@ Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
 
 @dataclass(frozen=True)
 class FooterReading:
-    """What is taken from the footers of listed files.
+    """How the footers of listed files are read.
 
-    hive_partitioned    a file's path says its partition
+    hive_partitioned    a file's path contains its partition
     columns             the leaves that get statistics
-    quarantines         a file that is not (yet) whole Parquet is named in `TaskResult.quarantined`; else it is the
-                        CorruptionError that it raised
+    quarantines         a file that is not (yet) complete Parquet is listed in `TaskResult.quarantined`; if False, its
+                        CorruptionError is raised
     """
 
     hive_partitioned: bool
@@ -44,7 +44,7 @@ class FooterReading:
 
 
 def column_filter(columns: Leaves) -> Callable[[str], bool]:
-    """Which leaves get statistics: those named (a struct's name takes its leaves in), or chosen, else all."""
+    """Return a test of leaves for statistics: those named (or in a named struct), or chosen, or all."""
     if columns is None:
         return lambda leaf: True
     if callable(columns):
@@ -64,9 +64,9 @@ def attach_files(
     progress: Progress | None = None,
     as_declared: Callable[[Entry, Footer], dict[str, Any] | None] | None = None,
 ) -> TaskResult:
-    """Reads the footers of files and writes one task index file for all of them.
+    """Read the footers of files and write one task index file for all of them.
 
-    `as_declared` gives what a log says of a file, in place of what is added here; None for one to pass over.
+    `as_declared` returns what a log reports about a file, instead of what is added here; None for a file to skip.
     """
     columns = reading.columns
     wanted = column_filter(columns if as_declared is None else None)
@@ -107,7 +107,7 @@ def attach_files(
 def _footers(
     storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool]
 ) -> Iterator[tuple[Entry, Footer | Exception]]:
-    """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
+    """Yield each entry with its footer, or the error of reading it, in order; a bounded number of reads ahead."""
 
     def read(entry: Entry) -> Footer | Exception:
         if not is_utf8(entry.path):
@@ -127,8 +127,8 @@ class AttachRequest:
     """A listing whose files are to be attached.
 
     transaction   names the task index files
-    listed        as of `lakes.directory.LISTED`
-    leftovers     every task index file is in it before it is started
+    listed        a table of `lakes.directory.LISTED`
+    leftovers     contains every task index file before it is started
     progress      called as progress("footers", read, of all)
     """
 
@@ -142,13 +142,13 @@ class AttachRequest:
 
 
 Attacher: TypeAlias = Callable[[AttachRequest], tuple[list[TaskResult], tuple[dict, ...]]]
-"""Whoever attaches a listing, as `attach_all` does."""
+"""A function that attaches a listing, as `attach_all` does."""
 
 
 def attach_all(request: AttachRequest, *, part: str = "attached") -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are quarantined).
+    """Return (the files of a listing, as `attach_files` attaches them, `TASK_FILES` per task; the quarantined files).
 
-    Task index files have `part` in their names.
+    The names of task index files contain `part`.
     """
     listed, index_storage = request.listed, request.index_storage
     results: list[TaskResult] = []

@@ -1,18 +1,18 @@
 """Files that the caller declares, as an Arrow table: they need not be readable now.
 
     path, size_bytes, row_count    required
-    stats              a struct with, a column, a struct {min, max, null_count, nan_count}; what is null is not known
+    stats              a struct with, per column, a struct {min, max, null_count, nan_count}; null means not known
     modified           timestamp, or int nanoseconds since 1970 UTC
     etag               string
     row_counts_exact   bool; missing or null means exact
     file_group         string, unique within its partition; files of one group share it
     slice_instant      string; files of one slice share it. Slices are ordered by it: see `state.manifest`
-    commit             string: what wrote the file; `Transaction.set_commit_state` sets its state
-    kind               "base" (also where null), "log", "delete", "rollback"
-    merge              "whole", "partial", "custom": how a log's rows meet the base's
+    commit             string: the commit that wrote the file; `Transaction.set_commit_state` sets its state
+    kind               "base" (also if null), "log", "delete", "rollback"
+    merge              "whole", "partial", "custom": how a log's rows are merged with the base's
     partition          a struct of partition values; overrides the path
 
-Bounds from a caller prune, but they are never an answer.
+Bounds from a caller prune, but an answer is never computed from them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MERGES = ("whole", "partial", "custom")
 def declared_files(
     files: pa.Table, schema: pa.Schema, partitioning: Sequence[str], is_hive: bool, storage: Storage
 ) -> TaskResult:
-    """A task result from a table of files. Raises SchemaError for columns that are missing or of no meaning."""
+    """Return a task result from a table of files. Raises SchemaError for missing or unknown columns."""
     _check_columns(files)
     count = files.num_rows
     paths = relative_paths(storage, _chunked(files, "path", pa.string()))
@@ -82,7 +82,7 @@ def declared_files(
 
 
 def declared_partitions(files: pa.Table, storage: Storage) -> pa.ChunkedArray:
-    """The partition of each of a table of files, as its path says it. Raises SchemaError where there are no paths."""
+    """Return the partition of each of a table of files, from its path. Raises SchemaError if there are no paths."""
     _check_columns(files)
     return partitions_of(relative_paths(storage, _chunked(files, "path", pa.string())))
 
@@ -172,7 +172,7 @@ def _stats(
         return empty, []
     given = canon.flatten(files.column("stats"))
     if not pa.types.is_struct(given.type):
-        raise SchemaError("column 'stats' must be a struct with a struct {min, max, null_count, nan_count} a column")
+        raise SchemaError("column 'stats' must be a struct with a struct {min, max, null_count, nan_count} per column")
     _check_once([field.name for field in given.type], "column 'stats'")
     leaves = {p: t for p, t in leaf_types(schema).items() if p not in partitioning}
     parts: list[pa.Table] = []
@@ -183,7 +183,7 @@ def _stats(
             names_shown = ", ".join(list(leaves)[:20])
             message = f"statistics of {name!r}, which is no column of the table that can be indexed"
             raise SchemaError(f"{message} ({names_shown})")
-        if pa.types.is_null(given.type.field(i).type):  # of no file is anything known
+        if pa.types.is_null(given.type.field(i).type):  # nothing is known about any file
             continue
         parts.append(_column_stats(pc.struct_field(given, name), name, leaves[name], row_count, rows_exact, len(names)))
         names.append(name)
@@ -242,7 +242,7 @@ def _check_counts(
     row_count: pa.Array,
     rows_exact: pa.Array,
 ) -> None:
-    """Raises SchemaError for counts that cannot be: believed, they would lose rows."""
+    """Raise SchemaError for impossible counts: if they were trusted, rows would be lost."""
     for which, counts in (("null_count", nulls), ("nan_count", nans)):
         if pc.any(pc.less(counts, 0)).as_py():
             raise SchemaError(f"statistics of {name!r} have a negative {which}")

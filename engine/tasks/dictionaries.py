@@ -1,4 +1,4 @@
-"""Which columns of a new file get a dictionary.
+"""Chooses the columns of a new file that get a dictionary.
 
 Parquet's writers begin a dictionary for every column, and stop once it has 1 MB. A column of random keys is hashed
 unnecessarily then, and the file contains some of its values twice. So a sample decides: runs of neighbouring rows,
@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 from ...base.arrays import combine
 from ..parquet.leaves import plain_type
 
-_ROWS_MIN = 1 << 14  # of fewer rows a dictionary is soon made
+_ROWS_MIN = 1 << 14  # the dictionary of fewer rows is built quickly
 _RUNS, _RUN_ROWS = 32, 64
-# Of a domain of so many values a row, all rows have 40% distinct ones: a dictionary and its codes are hardly shorter.
+# With a domain of so many values per row, 40% of all rows are distinct: a dictionary and its codes are hardly shorter.
 _DOMAIN_A_ROW = 0.45
 
 
 def dictionary_columns(rows: pa.Table) -> bool | list[str]:
-    """`use_dictionary` of pyarrow's writer, for a file that begins with these rows: all columns, or the Parquet paths
-    of those that a dictionary may make shorter."""
+    """Return `use_dictionary` of pyarrow's writer, for a file that begins with these rows: True for all columns, or the
+    Parquet paths of those that a dictionary may make shorter."""
     if rows.num_rows < _ROWS_MIN:
         return True
-    places = np.arange(_RUNS) + np.random.default_rng(0).random(_RUNS)  # values that come in turn have no say in them
+    places = np.arange(_RUNS) + np.random.default_rng(0).random(_RUNS)  # random, because values may be periodic
     starts = (places * (rows.num_rows - _RUN_ROWS) / _RUNS).astype(np.int64)
     sample = pa.concat_tables([rows.slice(start, _RUN_ROWS) for start in starts.tolist()])
     return [
@@ -40,7 +40,7 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
 
 
 def _is_mostly_distinct(column: pa.ChunkedArray, row_count: int) -> bool:
-    """Whether a sample of a column's values repeats less than one of random values of `_DOMAIN_A_ROW` would."""
+    """Return whether a sample of a column repeats less than one of random values of `_DOMAIN_A_ROW` would."""
     kind = plain_type(column.type)
     if pa.types.is_nested(kind) or pa.types.is_dictionary(column.type):
         return False
@@ -54,12 +54,12 @@ def _is_mostly_distinct(column: pa.ChunkedArray, row_count: int) -> bool:
         distinct = len(pc.unique(values.cast(kind))) - (null_count > 0)
     except pa.ArrowNotImplementedError:
         return False
-    draws = valid_count / (_DOMAIN_A_ROW * row_count)  # that a sample makes of each value of such a domain
+    draws = valid_count / (_DOMAIN_A_ROW * row_count)  # how often the sample contains each value of such a domain
     return distinct > valid_count * -math.expm1(-draws) / draws
 
 
 def parquet_paths(name: str, kind: pa.DataType) -> Iterator[str]:
-    """The dotted paths that Parquet gives the leaves of a column."""
+    """Yield the dotted paths that Parquet gives the leaves of a column."""
     if isinstance(kind, pa.BaseExtensionType):
         yield from parquet_paths(name, kind.storage_type)
     elif pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""What a commit takes over of the live files of a log: from their footers, or, of unopened files, by the log alone."""
+"""Attaching the live files of a log: from their footers, or, if files are not opened, from the log alone."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def attach_log(
     columns: Sequence[str] | None,
     progress: Progress | None,
 ) -> list[TaskResult]:
-    """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
-    or are not of the size that the log says, are declared all the same: they are live, and may match; `quarantined`
-    of the last result names them. Log files of slices are declared without being opened."""
+    """Read the footers of live files (LOG_FILES) and write one task index file for them. Files that cannot be read, or
+    do not have the size that the log records, are declared nevertheless, because they are live and may match;
+    `quarantined` of the last result lists them. Log files of slices are declared without being opened."""
     is_base = _is_base(files)
     logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
     wanted = column_filter(columns)
     entries, unread = [], []
-    for row, standing in zip(
+    for row, found in zip(
         rows.values(),
         prefetched(_stat(storage), list(rows), threads_for(storage, STAT_THREADS), "skipstone-stat"),
         strict=True,
     ):
-        if isinstance(standing, Entry) and standing.size_bytes == row["size_bytes"]:
-            entries.append(standing)
+        if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
+            entries.append(found)
         else:
-            problem = "not of the size that the log says" if isinstance(standing, Entry) else str(standing)
+            problem = "its size is not the one in the log" if isinstance(found, Entry) else str(found)
             unread.append(quarantined_file(row["path"], problem))
 
     misfits: dict[str, str] = {}
@@ -110,7 +110,7 @@ def _is_base(files: pa.Table) -> pa.ChunkedArray:
 
 
 def _marked(files: pa.Table, reasons: dict[str, str]) -> pa.Table:
-    """Some files (path -> why their rows are not ours to read), marked so."""
+    """Return some files (path -> why Skipstone must not read their rows), marked with the reason."""
     files = files.filter(pc.is_in(files.column("path"), value_set=string_array(list(reasons))))
     reasons_text = string_array([reasons[path] for path in files.column("path").to_pylist()])
     return files.set_column(files.schema.get_field_index("deletes"), "deletes", reasons_text)
@@ -127,7 +127,7 @@ def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
 
 
 def _in_table(path: str, names: dict[str, str]) -> str:
-    """A leaf of a file by the table's name for its column; "" where the column is not the table's."""
+    """Return the table's name of a file's leaf; "" if its column is not the table's."""
     for physical, name in names.items():
         if path == physical or path.startswith(f"{physical}."):
             return name + path[len(physical) :]
@@ -135,8 +135,8 @@ def _in_table(path: str, names: dict[str, str]) -> str:
 
 
 def declared_result(files: pa.Table, naming: ColumnNaming) -> TaskResult:
-    """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
-    file's columns are called, their rows are not ours to read."""
+    """Return a result of live files (LOG_FILES) about which only the log's facts are known. If a file must be opened to
+    learn the names of its columns, the file is marked, because Skipstone must not read its rows."""
     physical_names: dict[str, str] = {}
     if naming.is_per_file:
         deletes = files.schema.get_field_index("deletes")
@@ -147,8 +147,8 @@ def declared_result(files: pa.Table, naming: ColumnNaming) -> TaskResult:
 
 
 def opened(storage: Storage, files: pa.Table, naming: ColumnNaming, has_changed: bool = False) -> list[TaskResult]:
-    """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown. Where
-    the columns `has_changed`, a look at their types, too, if files may hold others."""
+    """Return the same after reading the names of their columns; these stay unknown for files that cannot be opened. If
+    the columns `has_changed`, also read their types, if files may have other types."""
     if naming.types is not None and has_changed:
         paths = files.filter(_is_base(files)).column("path").to_pylist()
         schemas = prefetched(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")

@@ -1,4 +1,4 @@
-"""What a writer's task is given: where to write, what the table looks like, what it indexes, how large files grow."""
+"""The input of a writer's task: where to write, the table's schema, the indexes to build, the sizes of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..storage import StorageOptions
 
 ROW_GROUP_ROWS = 131_072
 FILE_ROWS = 8 * ROW_GROUP_ROWS
-# A row group is held whole in memory, by who writes it and by who reads it; long texts need a bound besides rows.
+# Writers and readers have a row group whole in memory, so long texts need a bound of bytes as well as of rows.
 ROW_GROUP_BYTES = 128 << 20
 FILE_BYTES = 1 << 30
 WAITING_BYTES = 256 << 20
@@ -31,7 +31,7 @@ class TaskSpec:
     file_rows, file_bytes              a file ends once it has so many rows, or with the row group that reached so
                                        many bytes as stored
     waiting_bytes, open_files          the most that a task keeps of rows that wait to be written, and of open files:
-                                       unsorted rows of many partitions wait in each of them
+                                       unsorted rows of many partitions wait in each of these
     """
 
     location: str
@@ -52,11 +52,11 @@ class TaskSpec:
     open_files: int = OPEN_FILES
 
     def group_rows(self, row_bytes: float) -> int:
-        """How many rows of so many bytes make a row group."""
+        """Return the number of rows of so many bytes in a row group."""
         return max(1, min(self.row_group_rows, int(self.row_group_bytes / max(1.0, row_bytes))))
 
     def sized(self, sizes: Mapping[str, int | None]) -> TaskSpec:
-        """The same, with other sizes (of `SIZES`); None leaves one as it is. Raises InvalidArgumentError."""
+        """Return a copy with other sizes (of `SIZES`); None leaves a size unchanged. Raises InvalidArgumentError."""
         given: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
         for name, size in given.items():
             if name not in SIZES:

@@ -1,8 +1,8 @@
 """A writer's task: rows become Parquet files with their task index, in this process or in an executor.
 
-Files are written in the table's partitioning, a row group at a time; statistics and filter hashes are taken from the
-rows as they pass. Nothing that a task writes is seen until the commit that binds it names it: every file's name holds
-the transaction's id, so that a dead transaction's files are known as such.
+Files are written in the table's partitioning, one row group at a time. Statistics and filter hashes are computed from
+the rows while they are written. Files of a task are not visible before the commit that binds it names them. Every
+file's name contains the transaction's id, so that files of a dead transaction are recognized.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class TaskWriter:
     """
 
     def __init__(self, spec: TaskSpec, index_storage: Storage | None = None):
-        """`index_storage`: where the transaction that this process holds gathers what it writes."""
+        """`index_storage`: the storage in which a transaction of this process gathers its files."""
         if not isinstance(spec, TaskSpec):
-            raise InvalidArgumentError(f"a TaskWriter takes what `transaction.task_spec()` gave, not {spec!r}")
+            raise InvalidArgumentError(f"a TaskWriter accepts a result of `transaction.task_spec()`, not {spec!r}")
         self.spec = spec
         self.results: list[TaskResult] = []
         self._index_paths: list[str] = []
         storage = open_storage(spec.location, spec.storage_options)
-        # On a disk small files are flushed together. Far away each is sent as it is written, by threads.
+        # On a local disk small files are flushed together. On remote storage threads send each when it is written.
         self._storage = storage if storage.is_remote else WriteBuffer(storage)
         self._index_storage = index_storage or open_storage(spec.index_location, spec.storage_options, is_index=True)
         self._task = uuid.uuid4().hex[:12]
@@ -53,7 +53,7 @@ class TaskWriter:
         self._open: dict[str, WrittenFile] = {}
         self._closed: list[WrittenFile] = []
         self._sequence = 0
-        self._copy: tuple[str, WrittenFile] | None = None  # that is being written
+        self._copy: tuple[str, WrittenFile] | None = None  # the copy that is being written
         self._copies: dict[str, str] = {}
         self._updated: tuple[str, ...] = ()
         self._parts = [part.start() for part in spec.parts]
@@ -102,8 +102,8 @@ class TaskWriter:
             self._relieve()
 
     def copy_group(self, path: str, partition: str, rows: pa.Table, updated: Sequence[str]) -> None:
-        """Adds the next row group of the file that takes the place of the one at `path`: its next row group, with new
-        values in the columns `updated`. The row groups of one file follow one another. See `write_to`."""
+        """Add the next row group of the file that replaces the one at `path`: the same row group, with new values in
+        the columns `updated`. The row groups of one file must be added one after another. See `write_to`."""
         if self._copy is None or self._copy[0] != path:
             self._end_copy()
             self._copy = path, self._new_file(partition)
@@ -142,7 +142,7 @@ class TaskWriter:
 
     def _add_all(self, partition: str, rows: pa.Table) -> None:
         step = self.spec.group_rows(rows.nbytes / max(1, rows.num_rows))
-        for first in range(0, rows.num_rows, step):  # so that a file ends in the midst of them, too
+        for first in range(0, rows.num_rows, step):  # so that a file may also end within them
             self._add(partition, rows.slice(first, step))
 
     def _add(self, partition: str, rows: pa.Table) -> None:
@@ -159,8 +159,8 @@ class TaskWriter:
         file.close()
 
     def _relieve(self) -> None:
-        """Writes early, and ends files early, where more waits or is open than may: the largest go first, so that few
-        row groups and files are small for it."""
+        """Write early, and end files early, if too many rows wait or too many files are open. The largest are first, so
+        that few row groups and files are small because of this."""
         waiting = sum(file.waiting_bytes for file in self._open.values())
         if waiting > self.spec.waiting_bytes:
             for file in sorted(self._open.values(), key=lambda file: -file.waiting_bytes):
@@ -237,13 +237,11 @@ def _tables(data: Any) -> Iterator[pa.Table]:
         for part in data:
             yield from _tables(part)
     else:
-        raise InvalidArgumentError(
-            f"rows come as a pyarrow Table, batches, or an Arrow stream, not {type(data).__name__}"
-        )
+        raise InvalidArgumentError(f"rows are a pyarrow Table, batches, or an Arrow stream, not {type(data).__name__}")
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in a table's schema. Raises SchemaError where they do not fit."""
+    """Return rows in a table's schema. Raises SchemaError if they do not fit."""
     if len(set(table.column_names)) != table.num_columns:
         twice = next(n for n in table.column_names if table.column_names.count(n) > 1)
         raise SchemaError(f"the rows have two columns named {twice!r}")
@@ -261,7 +259,7 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _by_partition(table: pa.Table, partitioning: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """(partition text, its rows in the order they came)."""
+    """Yield (partition text, its rows in their original order)."""
     if table.num_rows == 0:
         return
     if not partitioning:

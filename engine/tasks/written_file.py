@@ -1,5 +1,5 @@
-"""One Parquet file of a writer's task: rows gather until a row group is full; what is known of them is taken as they
-pass."""
+"""One Parquet file of a writer's task. Rows gather until a row group is full; statistics and index parts are computed
+when it is written."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .spec import TaskSpec
 class WrittenFile:
     """One Parquet file being written.
 
-    waiting_bytes    in memory, of rows that wait for their row group to fill
-    stored_bytes     of the row groups written: 0 where none is, and so no file is started
+    waiting_bytes    bytes in memory of rows that wait until their row group is full
+    stored_bytes     bytes of the written row groups: 0 if there are none, so the file is not started
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class WrittenFile:
         self._footers: list = []
 
     def write(self, rows: pa.Table, *, is_group: bool = False) -> None:
-        """Adds rows; `is_group`: they are a row group, whatever their number."""
+        """Add rows. `is_group`: they are one row group, whatever their number."""
         self.row_count += rows.num_rows
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -69,19 +69,19 @@ class WrittenFile:
             self._flush(count)
 
     def flush(self) -> None:
-        """Writes what waits, as a row group of its own."""
+        """Write the waiting rows as a separate row group."""
         if self._waiting_rows:
             self._flush(self._waiting_rows)
 
     def end_rows(self) -> None:
-        """Writes what waits: no more rows are written."""
+        """Write the waiting rows. No more rows are added afterwards."""
         self.flush()
         for part in self._parts:
             part.end_file(self.number)
 
     def close(self) -> None:
-        """Ends the file, of which nothing waits any more (`end_rows`). In any thread. It is durable once the
-        storage was asked what it is."""
+        """End the file after `end_rows`. Any thread may call this. The file is durable once the storage has returned
+        its entry."""
         self._stack.close()
         if self._footers:
             self.row_groups = row_groups_of(self._footers[0])
@@ -89,16 +89,16 @@ class WrittenFile:
 
     @property
     def is_full(self) -> bool:
-        """True where the file is as large as files shall be."""
+        """True if the file has reached the largest size that files may have."""
         return self.row_count >= self._spec.file_rows or self.stored_bytes >= self._spec.file_bytes
 
     def discard(self) -> None:
-        with contextlib.suppress(Exception):  # what closing meets now is news to nobody
+        with contextlib.suppress(Exception):  # the file is deleted, so errors of closing it do not matter
             self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
         self._storage.delete(self.path)
 
     def _parquet_writer(self, first: pa.Table) -> Any:
-        """`first`: the rows that the file begins with."""
+        """Return the writer. `first`: the rows that the file begins with."""
         import pyarrow.parquet as pq
 
         if self._writer is None:
