@@ -180,6 +180,29 @@ def string_array(items: Sequence[str | None]) -> pa.Array:
     return array if is_given.all() else pc.if_else(from_numpy(is_given), array, pa.nulls(len(array), array.type))
 
 
+def array_of(values: Sequence, arrow_type: pa.DataType) -> pa.Array:
+    """An array of integers, booleans, texts or bytes, null where None."""
+    valid = None
+    if None in values:
+        valid = np.fromiter((value is not None for value in values), dtype=bool, count=len(values))
+    if arrow_type.id in _DTYPES:
+        numbers = values if valid is None else [value or 0 for value in values]
+        return from_numpy(np.fromiter(numbers, dtype=_DTYPES[arrow_type.id], count=len(values)), valid)
+    items = values if valid is None else [value or b"" for value in values]
+    array = binary_array([item.encode() if isinstance(item, str) else item for item in items], arrow_type)
+    return array if valid is None else with_nulls(array, valid)
+
+
+def scalar_of(value: int | str | bytes | None, arrow_type: pa.DataType) -> pa.Scalar:
+    """A scalar of a type that `array_of` has."""
+    return array_of([value], arrow_type)[0]
+
+
+def filled(column: pa.Array | pa.ChunkedArray, value: int | bool) -> pa.Array | pa.ChunkedArray:
+    """A column of numbers or bools with a value in place of null."""
+    return pc.fill_null(column, scalar_of(value, column.type))
+
+
 def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
     """Return a string array of pieces of UTF-8 text: uint8 [bytes], where each piece begins and how long it is."""
     ends = offsets_of(lengths)
@@ -272,12 +295,6 @@ def field_index(schema: pa.Schema, name: str) -> int:
         return schema.get_field_index(name)
     except UnicodeEncodeError:
         return -1
-
-
-@cache
-def int64_scalar(value: int) -> pa.Scalar:
-    """Return an int64 as a scalar."""
-    return from_numpy(np.array([value], dtype=np.int64))[0]
 
 
 def _bools(array: pa.BooleanArray) -> np.ndarray:

@@ -33,6 +33,7 @@ from numba import config, njit, types
 # After an ImportError only the plain twins are used: these names of numba are private.
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 
 _held_for_fork: list[bool] = []
@@ -121,8 +122,12 @@ class _Cache(FunctionCache):
     _impl_class = _Places
 
     def load_overload(self, sig, target_context):
+        """Load a kernel as numba does, but without numba's implementations of Python's functions. Only compiling needs
+        them, and loading them takes 0.3 s."""
+        rtsys.initialize(target_context)
         try:
-            return super().load_overload(sig, target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception:  # unpickling truncated bytes may raise anything
             self._give_up_on(self.flush)
             return None

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..base.arrays import field_index
+from ..base.arrays import empty_table, field_index, scalar_of
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from . import hive
 from .choices import OnMisfit, TableSource
@@ -146,7 +146,7 @@ def create(
     declared = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_declared = isinstance(declared, pa.Table)
     with with_index_folder(storage, index_storage) as root_ns, Leftovers() as leftovers:
-        listed, start_ns, folders = LISTED.empty_table(), time.time_ns(), set[str]()
+        listed, start_ns, folders = empty_table(LISTED), time.time_ns(), set[str]()
         if not is_declared:
             listed = _listed(storage, index_storage, files, schema, report, folders, is_there=place is not None)
         reading = FooterReading(is_hive, columns, quarantines=files is None)
@@ -298,7 +298,7 @@ def _examples(results: Sequence[TaskResult]) -> dict[pa.Schema, str]:
         ids, paths = result.files.column("schema_id"), result.files.column("path")
         for number, schema in enumerate(result.schemas):
             if schema not in examples:
-                examples[schema] = paths[pc.index(ids, number).as_py()].as_py()
+                examples[schema] = paths[pc.index(ids, scalar_of(number, ids.type)).as_py()].as_py()
     return examples
 
 

@@ -30,6 +30,7 @@ from ..base.arrays import (
     is_text,
     offsets_and_data,
     repeat_value,
+    scalar_of,
     to_numpy,
     valid_mask,
     with_nulls,
@@ -214,7 +215,7 @@ def _encode_strings(column: pa.Array, valid: np.ndarray | None, templates: bool)
     if best is not None:
         return best
     if valid is not None:
-        column = pc.fill_null(column, pa.scalar("" if is_text(column.type) else b"", column.type))
+        column = pc.fill_null(column, scalar_of(b"", column.type))
         offsets, data = offsets_and_data(column)
     based = (offsets - offsets[0]).astype("<u4").tobytes()
     body = data[int(offsets[0]) : int(offsets[-1])]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, from_numpy, to_numpy
+from ...base.arrays import array_of, combine, filled, from_numpy, scalar_of, string_scalar, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from .. import hive
 from ..indexes.task_result import AddedFiles, TaskResult
@@ -108,7 +108,7 @@ def _plain(parts: Sequence[pa.Table]) -> int:
     for files in parts:
         if not files.num_rows:
             continue
-        plain = to_numpy(pc.equal(files.column("kind"), BASE))
+        plain = to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
         for name in ("file_group", "deletes", "commit"):
             plain &= to_numpy(files.column(name).is_null())
         count += int(plain.sum())
@@ -132,7 +132,7 @@ class _PartitionIds:
             if text not in ids:
                 ids[text] = self.new[text] = self.next_id
                 self.next_id += 1
-        return np.array([ids[text] for text in names], dtype=np.uint32)[encoded.indices.to_numpy()]
+        return np.array([ids[text] for text in names], dtype=np.uint32)[to_numpy(encoded.indices)]
 
 
 _COUNTS = ("file_count", "live_rows", "live_bytes", "fingerprint")
@@ -152,9 +152,9 @@ def _touched_partitions(
     change = np.add.reduceat(np.concatenate(changes)[order], starts) if len(ids) else np.zeros((0, 4), dtype=np.int64)
     partitions = snapshot.partitions()
     rows = partitions.take(pc.index_in(from_numpy(touched), value_set=combine(partitions.column("partition_id"))))
-    counts = np.stack([to_numpy(pc.fill_null(rows.column(name), 0)) for name in _COUNTS], axis=1) + change
+    counts = np.stack([to_numpy(filled(rows.column(name), 0)) for name in _COUNTS], axis=1) + change
     names = {number: text for text, number in new.items()}
-    texts = pc.coalesce(combine(rows.column("partition")), pa.array(map(names.get, touched.tolist()), pa.string()))
+    texts = pc.coalesce(combine(rows.column("partition")), array_of([*map(names.get, touched.tolist())], pa.string()))
     values = pa.table({"partition": texts, **dict(zip(_COUNTS, map(from_numpy, counts.T), strict=True))})
     keys = manifest.KEYS.encode(kind=manifest.KIND_PARTITION, partition=touched, sequence=np.zeros_like(touched))
     return EntryBatch(keys, values, counts[:, 0] == 0), change.sum(axis=0)
@@ -162,7 +162,7 @@ def _touched_partitions(
 
 def _counts_of(file_ids: np.ndarray, files: pa.Table) -> np.ndarray:
     """Return int64 [files, counts]: each file's share of its partition's counts. Sums of fingerprints wrap around."""
-    rows, sizes = (to_numpy(pc.fill_null(files.column(name), 0)) for name in ("row_count", "size_bytes"))
+    rows, sizes = (to_numpy(filled(files.column(name), 0)) for name in ("row_count", "size_bytes"))
     return np.stack([np.ones_like(rows), rows, sizes, manifest.fingerprints(file_ids)], axis=1)
 
 
@@ -172,7 +172,7 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
     bound = schemas_of(after, named_at, result)
     for position, schema in enumerate(bound):
         if _identity(schema) not in numbers:
-            example = pc.index(result.files.column("schema_id"), position).as_py()
+            example = pc.index(result.files.column("schema_id"), scalar_of(position, pa.int32())).as_py()
             check_fits(after, schema, result.files.column("path")[example].as_py() if example >= 0 else "a file")
     check_instants_fit(after, bound, result)
     if result.files.column("schema_id").null_count:
@@ -197,11 +197,11 @@ def _identity(schema: FileSchema) -> tuple:
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
     rows = result.files.select([f.name for f in FILE_FIELDS])
-    local = pc.fill_null(rows.column("schema_id").combine_chunks(), len(result.schemas))
-    bound = pa.array(schema_ids, pa.int32()).take(local)
+    local = filled(rows.column("schema_id").combine_chunks(), len(result.schemas))
+    bound = from_numpy(schema_ids.astype(np.int32)).take(local)
     position = rows.schema.get_field_index("schema_id")
     rows = rows.set_column(position, "schema_id", bound)
-    return rows.append_column(manifest.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
+    return rows.append_column(manifest.SEGMENT_FIELD, from_numpy(np.full(rows.num_rows, version)))
 
 
 def _removed_files(snapshot: Snapshot, removed: pa.Table) -> pa.Table:

@@ -80,7 +80,7 @@ def _added(results: Sequence[TaskResult], texts: list[str]) -> pa.Table:
         places_of = pc.index_in(result.files.column("partition"), value_set=places)
         parts.append(result.files.select(fields).add_column(0, "partition_id", places_of.cast(pa.uint32())))
     none = pa.schema([pa.field("partition_id", pa.uint32()), *(FILES_SCHEMA.field(name) for name in fields)])
-    return pa.concat_tables(parts) if parts else none.empty_table()
+    return pa.concat_tables(parts) if parts else empty_table(none)
 
 
 def _files_in(snapshot: Snapshot, texts: list[str]) -> pa.Table:

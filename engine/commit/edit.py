@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, from_numpy, to_numpy
+from ...base.arrays import combine, empty_table, from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..indexes.kind import CommitContext, kind_or_none
 from ..indexes.task_result import TaskResult
@@ -48,7 +48,7 @@ class Edit:
     after: Instant | None = None
     named_at: Instant | None = None
     results: Sequence[TaskResult] = ()
-    removed: pa.Table = field(default_factory=REMOVED.empty_table)
+    removed: pa.Table = field(default_factory=lambda: empty_table(REMOVED))
     remember_removed: bool = True
     entries: Sequence[EntryBatch] = ()
     leaves_files: bool = False

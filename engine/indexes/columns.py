@@ -23,7 +23,7 @@ from ..state.coverage import DerivedColumn
 from .derived import derived_type
 from .elements import element_type
 
-_SORTED_MAX = 1 << 12
+_SORTED_MAX = 1 << 15
 _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 
 
@@ -365,8 +365,8 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
 
 def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, groups: int, is_lower: bool) -> pa.Array:
     """The least, or the greatest, of the used values of each group; null for a group without any."""
-    if len(values) <= _SORTED_MAX:  # a plan of Arrow's takes half a millisecond, however little it has to do
-        places = np.flatnonzero(used)
+    places = np.flatnonzero(used)
+    if len(places) <= _SORTED_MAX:  # a plan of Arrow's takes half a millisecond, and loads pandas if it is installed
         order = "ascending" if is_lower else "descending"
         best_first = places[to_numpy(pc.array_sort_indices(values.take(from_numpy(places)), order=order))]
         found, first = np.unique(group_of[best_first], return_index=True)

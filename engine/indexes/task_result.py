@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, string_array, string_scalar, to_numpy
+from ...base.arrays import array_of, from_numpy, string_array, string_scalar, to_numpy
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
@@ -203,14 +203,17 @@ class ResultBuilder:
     def result(self, **more: Any) -> TaskResult:
         stats = pa.table(
             {
-                "file": pa.array(np.array(self._stats_file, dtype=np.int64)),
-                "column": pa.array(np.array(self._stats_column, dtype=np.int32)),
+                "file": array_of(self._stats_file, pa.int64()),
+                "column": array_of(self._stats_column, pa.int32()),
                 **to_columns(self._stats),
             },
             schema=FILE_STATS_SCHEMA,
         )
         return TaskResult(
-            files=pa.Table.from_pylist(self._files, schema=FILES_SCHEMA),
+            files=pa.table(
+                [array_of([file.get(f.name) for file in self._files], f.type) for f in FILES_SCHEMA],
+                schema=FILES_SCHEMA,
+            ),
             schemas=[schema for schema, _, _ in self._schemas],
             names=[dict(names) for _, names, _ in self._schemas if names is not None],
             nested=[dict(nested) for _, names, nested in self._schemas if names is not None],

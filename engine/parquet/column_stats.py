@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import from_numpy, to_numpy, valid_mask
+from ...base.arrays import array_of, from_numpy, to_numpy, valid_mask
 
 BOUND_BYTES_MAX = 64  # longer bounds of strings are shortened: the lower one down, the upper one up
 
@@ -142,7 +142,7 @@ def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
         ),
         *(nulls, nans, values, [row.holds_no_values for row in rows], packed, plain),
     ]
-    return {f.name: pa.array(c, f.type) for f, c in zip(STATS_FIELDS, columns, strict=True)}
+    return {f.name: array_of(c, f.type) for f, c in zip(STATS_FIELDS, columns, strict=True)}
 
 
 def numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:

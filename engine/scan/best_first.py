@@ -68,7 +68,7 @@ class BestPossible:
 
 def code_scalar(code: Code, dtype: pa.DataType) -> pa.Scalar:
     """An order code, or order bytes, as an Arrow scalar that ends of a type are compared with."""
-    return binary_array([code])[0].cast(dtype) if isinstance(code, bytes) else arrays.int64_scalar(code)
+    return binary_array([code])[0].cast(dtype) if isinstance(code, bytes) else arrays.scalar_of(code, pa.int64())
 
 
 class Goal(Protocol):

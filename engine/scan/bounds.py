@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import binary_array, from_numpy, int64_scalar, string_array, to_numpy, valid_mask
+from ...base.arrays import binary_array, from_numpy, scalar_of, string_array, to_numpy, valid_mask
 from ..indexes.probe_results import ColumnEvidence
 from ..predicates.coerce import is_exact_widening, plain_type
 from ..predicates.possible_values import NAN_CODE, Evidence
@@ -83,7 +83,7 @@ def best_ends(bounds: Bounds, is_max: bool) -> pa.Array:
     """What no value of each unit is better than, null if it has no limit: order codes, or order bytes."""
     end = bounds.upper if is_max else bounds.lower
     nan = bounds.may_be_nan if is_max else bounds.may_be_nan & ~bounds.may_be_value
-    return pc.if_else(from_numpy(nan), int64_scalar(NAN_CODE), end) if nan.any() else end
+    return pc.if_else(from_numpy(nan), scalar_of(NAN_CODE, pa.int64()), end) if nan.any() else end
 
 
 def in_type(stored: np.ndarray | pa.Array, is_valid: np.ndarray, source: pa.DataType, dtype: pa.DataType) -> pa.Array:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, from_numpy, int64_scalar, null_as_false, to_numpy
+from ...base.arrays import combine, from_numpy, null_as_false, scalar_of, to_numpy
 from ...errors import CorruptionError, InvalidArgumentError
 from ..parquet.column_stats import numbers
 from ..parquet.leaves import leaf_array, ordered_type, top_level
@@ -148,4 +148,4 @@ def _proven_values(groups: RowGroupBounds, is_max: bool) -> pa.Array:
             has_nan[own] = (counted & (nans > 0))[entry_rows[own]]
     values = pc.if_else(from_numpy(is_there), end, pa.nulls(count, end.type))
     has_nan &= bounds.may_be_nan if is_max else bounds.may_be_nan & ~bounds.may_be_value
-    return pc.if_else(from_numpy(has_nan), int64_scalar(NAN_CODE), values) if has_nan.any() else values
+    return pc.if_else(from_numpy(has_nan), scalar_of(NAN_CODE, pa.int64()), values) if has_nan.any() else values

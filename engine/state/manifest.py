@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, int64_scalar, string_array, string_scalar, to_numpy
+from ...base.arrays import combine, filled, string_array, string_scalar, to_numpy
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from . import COMPLETED, INFLIGHT
@@ -225,7 +225,7 @@ def _groups(files: pa.Table) -> tuple[np.ndarray, int]:
 def _numbered(texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Return (the distinct texts, int64: the position of each text among them, -1 if null)."""
     coded = pc.dictionary_encode(texts, null_encoding="mask")
-    return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(int64_scalar(-1)))
+    return coded.dictionary, to_numpy(filled(coded.indices.cast(pa.int64()), -1))
 
 
 def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
     "hfile_like": (5_300, 24),
-    ".": (1_746, 12),  # base/ and the modules of the root
+    ".": (1_767, 12),  # base/ and the modules of the root
     "engine/parquet": (1_842, 11),
     "engine/scan": (8_540, 30),
     "serve": (1_100, 8),

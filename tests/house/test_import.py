@@ -146,3 +146,8 @@ def test_the_checkout_is_imported_once() -> None:
     imports = [text for finder in sys.meta_path for text in getattr(finder, "imports", ())]  # tests/conftest.py
     assert twice == [], "\n".join(imports)
     assert Path(skipstone.__file__).parent == REPOSITORY
+
+
+def test_create_loads_no_pandas(indexed_lake: Path, tmp_path: Path) -> None:
+    create = f"import skipstone as ss\nss.create({str(indexed_lake)!r}, index_path={str(tmp_path / 'index')!r})"
+    assert _loaded_by(create) & {"pandas", "duckdb"} == set()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import combine, empty_bytes, from_numpy, to_numpy
+from ....base.arrays import combine, empty_bytes, filled, from_numpy, to_numpy
 from ...parquet.column_stats import numbers
 from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
@@ -89,7 +89,7 @@ def _aggregates(
     group   int64 [n]: the aggregate to which each of `rows` (EVIDENCE_FIELDS, schema_id) belongs
     marks   int64 [aggregates]: the fingerprints of their files
     """
-    schemas = to_numpy(rows.column(stats.SCHEMA_FIELD.name).fill_null(-1)).astype(np.int64)
+    schemas = to_numpy(filled(rows.column(stats.SCHEMA_FIELD.name), -1)).astype(np.int64)
     types = _type_numbers(instant, columns[group], schemas)
     schema_of, type_of = (np.full(len(columns), -1, dtype=np.int64) for _ in range(2))
     schema_of[group], type_of[group] = schemas, types

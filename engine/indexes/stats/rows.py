@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import from_numpy, string_array, to_numpy
+from ....base.arrays import array_of, filled, from_numpy, scalar_of, string_array, to_numpy
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import IndexState, Instant
 from ...state.manifest import split_file_ids
@@ -131,7 +131,7 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[EntryBatch]:
     has_any = places[:, 1] > 0  # a file without fine statistics takes no bytes
     if not has_any.any():
         return []
-    footers = pa.array([footer for _, index in located for footer in index.footers], pa.binary())
+    footers = pa.chunked_array([array_of(index.footers, pa.binary()) for _, index in located])
     ids, places, path_of = ids[has_any], places[has_any], path_of[has_any]
     rows = pa.table(
         {
@@ -157,15 +157,15 @@ def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
     than an empty file, and a count that is the file's rows goes without saying."""
     rows = rows.select(_STATS_NAMES)
     for lower, upper in (("min_code", "max_code"), ("min_bytes", "max_bytes")):
-        is_crossed = pc.fill_null(pc.greater(rows.column(lower), rows.column(upper)), False)
+        is_crossed = filled(pc.greater(rows.column(lower), rows.column(upper)), False)
         if pc.any(is_crossed).as_py():
             for name in (lower, upper):
                 nulls = pa.nulls(rows.num_rows, rows.schema.field(name).type)
                 bounds = pc.if_else(is_crossed, nulls, rows.column(name))
                 rows = rows.set_column(rows.schema.get_field_index(name), name, bounds)
     counts = rows.column("value_count")
-    is_row_count = pc.fill_null(pc.equal(counts, row_counts), False)
-    counts = pc.if_else(is_row_count, pa.scalar(None, pa.int64()), counts)
+    is_row_count = filled(pc.equal(counts, row_counts), False)
+    counts = pc.if_else(is_row_count, scalar_of(None, pa.int64()), counts)
     return rows.set_column(rows.schema.get_field_index("value_count"), "value_count", counts)
 
 
