@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels_in_use import kernels
@@ -99,7 +100,7 @@ def test_metas():
         reader.meta("x")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     rows=st.integers(1, 60),
     stride=st.integers(1, 40),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_versions import has
@@ -96,7 +97,7 @@ def test_paths_are_those_of_parquet(tmp_path: Path) -> None:
     assert [path for name, kind in fields for path in parquet_paths(name, kind)] == stored
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.integers(1, 60_000),
     st.sampled_from(["random", "sorted", "in turn"]),
