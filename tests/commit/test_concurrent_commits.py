@@ -56,36 +56,6 @@ def test_threads_read_whole_versions_while_another_commits(tmp_path: Path) -> No
     assert table.version == 22
 
 
-def test_two_writers_of_one_file_one_of_them_loses(tmp_path: Path) -> None:
-    for number in range(2):
-        pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet")
-    ss.create(tmp_path)
-    outcomes: list[str] = []
-    barrier = threading.Barrier(4)
-
-    def work(number: int) -> None:
-        table = ss.open(tmp_path)
-        try:
-            with table.transaction() as tx:
-                tx.remove(["0.parquet"])
-                tx.write(pa.table({"a": [100 + number]}))
-                barrier.wait()
-            outcomes.append("won")
-        except ss.CommitConflictError as error:
-            assert error.paths == ["0.parquet"]
-            outcomes.append("lost")
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
-    table = ss.open(tmp_path)
-    assert table.scan().count() == 2 and table.verify(deep=True) == []
-    assert len(list(tmp_path.glob("part-*.parquet"))) == 1  # the losers' files are removed
-
-
 def test_two_creates_of_one_table_one_of_them_loses(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "f.parquet")
     barrier = threading.Barrier(4)
