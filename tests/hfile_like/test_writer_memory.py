@@ -70,7 +70,7 @@ from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 target, value = io.BytesIO(), bytes(4 << 20)
 schema = pa.schema([("v", pa.binary())])
 with SortedFileWriter(target, schema=schema, block_size=8 << 20, compression="zstd") as writer:
-    for i in range(80):
+    for i in range(64):
         writer.write([b"%02d" % i], pa.record_batch({"v": [value]}))
 data = target.getvalue()
 assert len(data) < 1 << 20, len(data)
@@ -78,15 +78,15 @@ del value
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + (230 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
 reader = SortedFileReader(data)
-assert sum(len(batch) for batch in reader.scan()) == 80
+assert sum(len(batch) for batch in reader.scan()) == 64
 assert reader.verify() == []
-assert merge_runs([data, data], io.BytesIO()).num_entries == 80
-assert all(reader.get(b"%02d" % i) for i in range(80))
-assert reader.scan_table(columns=[]).num_rows == 80
+assert merge_runs([data, data], io.BytesIO()).num_entries == 64
+assert all(reader.get(b"%02d" % i) for i in range(64))
+assert reader.scan_table(columns=[]).num_rows == 64
 """
 
 
 def test_many_blocks_that_grow_are_held_one_by_one() -> None:
-    """320 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
+    """256 MiB of zeros in a file of some hundred KiB: reading them takes what a few blocks take."""
     done = run_code(_BOMBS)
     assert done.returncode == 0, done.stderr[-2000:]

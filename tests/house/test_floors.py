@@ -235,7 +235,9 @@ def _import_nodes(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import |
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             yield child, at_import
             continue
-        lazy = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        if isinstance(child, ast.expr):
+            continue
+        lazy = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
         checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
         yield from _import_nodes(child, at_import and not lazy and not checking)
 

@@ -36,9 +36,9 @@ def _write(path: Path, first: int, instants: list[dt.datetime | None], *, with_s
 
 @needs("pyarrow", 26, what="writing INT96 of any year and before 1970")
 @given(FILES, QUESTIONS, st.sampled_from(["bloom", "secondary", None]), st.booleans())
-@example([[each] for each in EDGES], few_of([(sign, each) for sign in "<=" for each in EDGES], 6), "secondary", True)
-@example([[each] for each in EDGES], few_of([("=", each) for each in EDGES], 4), "bloom", False)
-@settings(max_examples=examples(3))
+@example([[each] for each in EDGES], few_of([(sign, each) for sign in "<=" for each in EDGES], 4), "secondary", True)
+@example([[each] for each in EDGES], few_of([("=", each) for each in EDGES], 3), "bloom", False)
+@settings(max_examples=examples(2))
 def test_every_year_is_found_and_read(tmp_path_factory: pytest.TempPathFactory, files, questions, kind, with_schema):
     root = tmp_path_factory.mktemp("lake")
     expected: list[dt.datetime | None] = []

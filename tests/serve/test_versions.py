@@ -297,7 +297,7 @@ def test_a_killed_server_and_two_servers_beside_a_writer(tmp_path):
 
         def read(uri: str) -> None:
             tables = _tables(uri)
-            while not done.wait(0.02):
+            while not done.wait(0.2):
                 for loaded in tables:
                     seen.append(_values(loaded.refresh(), "k"))
 

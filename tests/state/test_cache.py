@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +31,13 @@ def empty() -> Iterator[None]:
     ss.set_cache_budget(before)
     yield
     ss.set_cache_budget(before)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ss.Table]:
+    """Lakes of one's own: copies, which are opened."""
+    origins = [_lake(tmp_path_factory.mktemp("origin"), add).location for add in (0, 1)]
+    return lambda path, add=0: ss.open(shutil.copytree(origins[add], path, dirs_exist_ok=True))
 
 
 def _lake(path: Path, add: int = 0) -> ss.Table:
@@ -65,8 +72,8 @@ def _check_sums() -> ss.CacheInfo:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-def test_answers_are_the_same_under_any_budget(tmp_path: Path) -> None:
-    _lake(tmp_path)
+def test_answers_are_the_same_under_any_budget(tmp_path: Path, lake: Callable) -> None:
+    lake(tmp_path)
     for budget_bytes in few_of((0, 500, 5_000, 10_000, 0, 1 << 20), 3):
         ss.set_cache_budget(budget_bytes)
         for options in ({}, {"cache": "coarse"}):
@@ -77,8 +84,8 @@ def test_answers_are_the_same_under_any_budget(tmp_path: Path) -> None:
     assert ss.cache_info().used_bytes > 10_000
 
 
-def test_threads_share_a_budget_that_holds_little(tmp_path: Path) -> None:
-    lakes = [_lake(tmp_path / "a"), _lake(tmp_path / "b", add=1)]
+def test_threads_share_a_budget_that_holds_little(tmp_path: Path, lake: Callable) -> None:
+    lakes = [lake(tmp_path / "a"), lake(tmp_path / "b", add=1)]
     ss.set_cache_budget(20_000)
     start = threading.Barrier(4)
 
@@ -115,8 +122,8 @@ def test_a_table_that_was_made_again_meets_nothing_of_the_old_one(
 # -- what is seen of it -----------------------------------------------------------------------------------------------
 
 
-def test_what_one_handle_read_serves_the_next(tmp_path: Path) -> None:
-    _lake(tmp_path)
+def test_what_one_handle_read_serves_the_next(tmp_path: Path, lake: Callable) -> None:
+    lake(tmp_path)
     ss.set_cache_budget(0)
     ss.set_cache_budget(1 << 20)
     bytes_read, misses = [], []
@@ -132,8 +139,8 @@ def test_what_one_handle_read_serves_the_next(tmp_path: Path) -> None:
     assert bytes_read[1] < bytes_read[0] / 2 and misses[1] < misses[0] / 2
 
 
-def test_forget_lets_go_of_one_table(tmp_path: Path) -> None:
-    tables = [_lake(tmp_path / "a"), _lake(tmp_path / "b")]
+def test_forget_lets_go_of_one_table(tmp_path: Path, lake: Callable) -> None:
+    tables = [lake(tmp_path / "a"), lake(tmp_path / "b")]
     for table in tables:
         _check(table)
     roots = [table.handle.index_storage.uri for table in tables]

@@ -398,7 +398,7 @@ def test_run_with_other_bytes_is_refused_or_answers_right(copy, answers):
     root, rng = copy(), random.Random(2)
     names = [path.relative_to(root) for path in _files(root)]
     whole = {name: (root / name).read_bytes() for name in names}
-    for _ in range(600 if ALL else 5):
+    for _ in range(600 if ALL else 4):
         root = copy()
         name = rng.choice(names)
         # A task index file of the same length is not distinguished: docs/decisions/sorted-files.md.
@@ -434,7 +434,7 @@ def test_row_of_a_run_that_no_file_can_have_is_an_error_of_ours(copy):
     document = _document(_newest(root))
     lists = [document["manifest"], *(i["runs"] for i in document["indexes"])]
     runs = [run for each in lists for run in each]
-    for _ in range(400 if ALL else 6):
+    for _ in range(400 if ALL else 4):
         root, run = copy(), rng.choice(runs)
         path = root / ".skipstone" / run["path"]
         rows, (schema, metas, strided) = _rows_of_run(path)

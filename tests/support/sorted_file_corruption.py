@@ -34,7 +34,7 @@ from sorted_file_layout import Layout, Region, u
 from sorted_file_reads import NAME, Face, Faces, Named, crafted_faces, text_of
 from sorted_file_samples import file_of
 
-HANG_S = 30
+HANG_S = 120  # of a machine that does much else
 # No allocation may pass this.
 ROOM_BYTES = 1 << 30
 # What a call may take at its peak, beside three times the file.
