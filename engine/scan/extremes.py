@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ...base.arrays import combine, from_numpy, null_as_false, scalar_of, to_numpy
 from ...errors import CorruptionError, InvalidArgumentError
 from ..parquet.column_stats import numbers
-from ..parquet.leaves import leaf_array, ordered_type, top_level
+from ..parquet.leaves import leaf_array, top_level
 from ..predicates.possible_values import NAN_CODE
 from .best_first import VALUES, BestFirstSearch, BestPossible, Code, RowGroupBounds
 from .bounds import Bounds, best_ends, value_of
@@ -31,7 +31,6 @@ def extreme(plan: PlannedScan, column: str, which: str, *, check: bool | None = 
     """The "min" or "max" of a column in the rows that match, None if none has a value. See `Plan.min`."""
     if not isinstance(column, str):
         raise InvalidArgumentError(f"a column is named by its name, not {column!r}")
-    ordered_type(plan.instant.schema, column)
     plan.check_evaluable()
     goal = _Extreme(plan, column, is_max=which == "max")
     if plan.request.merged is not None and goal.read_merged():
