@@ -22,7 +22,7 @@ false positive.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -199,8 +199,7 @@ def _with_validity(arrow_type: pa.DataType, values: np.ndarray, valid: np.ndarra
 # -- hash forms -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class HashForm:
+class HashForm(NamedTuple):
     """The input of a hash function, value by value.
 
     name     what equal forms mean: "int", "float", "bytes", "instant", "span", or "decimal:SCALE". Only values of one

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 from ..engine.rows_by_key.verbs import Change
 from ..errors import InvalidArgumentError
 from .arguments import Argument, AsJson, OpenTable, Option, split
-from .output import confirm, count_of, print_json, stdout
+from .output import answer, confirm, count_of, first_lines, stdout
 
-_SHOWN_MAX = 20
 Yes = Annotated[bool, Option(help="Do it without asking.")]
 DryRun = Annotated[bool, Option(help="Only show which files and how many rows would change.")]
 Key = Annotated[str | None, Option(metavar="NAME", help="A retry under the same name changes nothing again.")]
@@ -63,33 +62,20 @@ def upsert(
 
 
 def _change(verb: Callable[..., Change], dry_run: bool, key: str | None, yes: bool, as_json: bool) -> None:
-    """Shows what a verb would do, and does it if that is confirmed."""
-    foreseen = verb(dry_run=True)
-    is_confirmed = _is_confirmed(foreseen, dry_run, yes, as_json)
-    _show(verb(key=key) if is_confirmed else foreseen, not is_confirmed, as_json)
-
-
-def _is_confirmed(change: Change, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Whether to do what a dry run foresees. With --json nobody is asked, so only --yes does it."""
-    if dry_run or yes or not (change.files or change.rows_inserted):
-        return not dry_run
-    if as_json:
-        return False
-    stdout().print(_summary(change))
-    return confirm("Change these rows?")
-
-
-def _show(change: Change, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        print_json({"dry_run": dry_run, **dataclasses.asdict(change)})
-        return
-    screen = stdout()
-    if dry_run:
-        for file, count in list(change.files.items())[:_SHOWN_MAX]:
-            screen.print(f"{file}: {count_of(count, 'row')}")
-        if len(change.files) > _SHOWN_MAX:
-            screen.print(f"... and {len(change.files) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
-    screen.print(f"{'nothing was done; would change' if dry_run else f'version {change.version}'}: {_summary(change)}")
+    """Shows what a verb would do, and does it if that is confirmed. With --json nobody is asked: only --yes does it."""
+    change = verb(dry_run=True)
+    is_something = bool(change.files or change.rows_inserted)
+    if is_something and not (dry_run or yes or as_json):
+        stdout().print(_summary(change))
+        dry_run = not confirm("Change these rows?")
+    elif is_something and as_json and not yes:
+        dry_run = True
+    if not dry_run:
+        change = verb(key=key)
+    head = "nothing was done; would change" if dry_run else f"version {change.version}"
+    files = [f"{file}: {count_of(count, 'row')}" for file, count in change.files.items()] if dry_run else []
+    value = {"dry_run": dry_run, **dataclasses.asdict(change)}
+    answer(as_json, value, *first_lines(files), f"{head}: {_summary(change)}")
 
 
 def _summary(change: Change) -> str:

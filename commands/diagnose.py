@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
-
-import numpy as np
 
 from ..errors import StorageError
 from .arguments import (
@@ -26,7 +23,6 @@ from .output import answer, bytes_text, count_of, print_json, print_rows, stdout
 
 if TYPE_CHECKING:
     from ..engine.advice.advise import Suggestion
-    from ..engine.column_layout import Layout
     from ..engine.doctor import Check
     from ..engine.handle import Handle
 
@@ -86,40 +82,26 @@ def perf(
     from ..engine.progress import progress_function
 
     result = perf_of(table, partition, rounds, listing, progress_function(None))
-    location = table.location
     if as_json:
-        plain = asdict(result)
-        print_json({"location": location, **plain.pop("sizes"), **plain})
+        print_json(result)
         return
-    sizes, which = result.sizes, f"partition {result.partition}" if result.partition else "the one partition"
+    which = f"partition {result['partition']}" if result["partition"] else "the one partition"
     stdout().print(
-        f"{location} at version {result.version}: {count_of(sizes.files, 'file')} in "
-        f"{count_of(sizes.partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}; manifest "
-        f"{bytes_text(sizes.manifest_bytes)} in {count_of(sizes.manifest_runs, 'run')}, with indexes "
-        f"{bytes_text(sizes.index_bytes)}",
+        f"{table.location} at version {table.version}: {count_of(result['files'], 'file')} in "
+        f"{count_of(result['partitions'], 'partition')}; {which} has {count_of(result['partition_files'], 'file')}; "
+        f"manifest {bytes_text(result['manifest_bytes'])} in {count_of(result['manifest_runs'], 'run')}, with indexes "
+        f"{bytes_text(result['index_bytes'])}",
         soft_wrap=True,
     )
-    rows = [
-        {
-            "call": f"{call.name} ({call.hudi})" if call.hudi else call.name,
-            "answers": call.answers,
-            "cold ms": 1e3 * call.cold_s,
-            "warm ms": 1e3 * call.warm_s,
-            "requests": call.requests,
-            "read_bytes": call.bytes,
-            "listing ms": None if call.listing is None else 1e3 * call.listing.elapsed_s,
-            "folders": None if call.listing is None else call.listing.folders,
-        }
-        for call in result.calls
-    ]
-    print_rows(rows, list(rows[0]))
+    times = ("cold", "warm", "listing")
+    rows = [{**call, **{f"{t} ms": call[f"{t}_s"] and 1e3 * call[f"{t}_s"] for t in times}} for call in result["calls"]]
+    print_rows(rows, ["name", "hudi", "answers", "cold ms", "warm ms", "requests", "bytes", "listing ms"])
     note = "cold: opened again, without a cache; warm: the same handle again; listing: names alone, without an index"
-    stdout().print(f"Medians of {result.rounds}. {note}.", style="dim", soft_wrap=True)
+    stdout().print(f"Medians of {rounds}. {note}.", style="dim", soft_wrap=True)
 
 
 # -- layout -----------------------------------------------------------------------------------------------------------
 
-_WIDTH_MAX = 100
 _FIGURES = (
     *("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper"),
     *("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read"),
@@ -129,10 +111,9 @@ _FIGURES = (
 def layout(
     table: TableAt,
     column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.")],
-    lines: Annotated[int, Option(minimum=1, help="At most this many lines; of more files, some share one.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """Draw each file's least and greatest value of a column: whether it distinguishes files."""
+    """Show how the values of a column are spread over the files: whether bounds can separate files."""
     spread = table.layout(column)
     location, at = table.location, table.version
     if as_json:
@@ -140,34 +121,8 @@ def layout(
         head = {"location": location, "version": at, "column": spread.column, "type": str(spread.type)}
         print_json({**head, **figures})
         return
-    screen = stdout()
-    screen.print(f"{spread.column} ({spread.type}) in {count_of(spread.files, 'file')} of {location}", soft_wrap=True)
-    drawn = picture(spread, min(screen.width, _WIDTH_MAX), lines) if spread.files_with_bounds else []
-    figures_text = [f"{name:<17}{figure}" for name, figure in spread.figures()]
-    for line in ("", *drawn, "", *figures_text):
-        screen.print(line, soft_wrap=True)
-
-
-def picture(spread: Layout, width: int, lines_max: int) -> list[str]:
-    """Return one bar per file, or per some files, from the least to the greatest value, in the order of the least; then
-    the ends of the column's domain."""
-    files, width = spread.files_with_bounds, max(width - 2, 10)
-    lines = min(files, lines_max)
-    line_of = np.arange(files) * lines // files
-    starts, ends = np.ones(lines), np.zeros(lines)
-    np.minimum.at(starts, line_of, spread.starts)
-    np.maximum.at(ends, line_of, spread.ends)
-    first = np.minimum((starts * width).astype(np.int64), width - 1)
-    last = np.maximum(np.minimum(np.ceil(ends * width).astype(np.int64) - 1, width - 1), first)
-    mark = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"
-    bars = [" " * (1 + low) + mark * (high - low + 1) for low, high in zip(first.tolist(), last.tolist(), strict=True)]
-    low, high = spread.domain
-    ends_text = f" {low}" if low == high else f" {low:<{max(width - len(high), len(low) + 1)}}{high}"
-    if lines == files:
-        return [*bars, ends_text]
-    fewest, most = files // lines, -(-files // lines)
-    shared = f"{most:,}" if fewest == most else f"{fewest:,} or {most:,}"
-    return [*bars, ends_text, f" a line shows {shared} files"]
+    head_text = f"{spread.column} ({spread.type}) in {count_of(spread.files, 'file')} of {location}"
+    answer(False, None, head_text, *(f"{name:<17}{figure}" for name, figure in spread.figures()))
 
 
 # -- advice -----------------------------------------------------------------------------------------------------------

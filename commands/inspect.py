@@ -15,13 +15,11 @@ from .output import bytes_text, count_of, print_json, print_rows, stdout, workin
 
 _LISTED_MAX = 10
 _MAGIC = HEADER[:6]
-_KEY_CHARACTERS = 48
 
 
 def inspect(
     file: Annotated[str, Argument(metavar="FILE", help="A sorted-block file.")],
     verify: Annotated[bool, Option(help="Check every byte; status 3 if one is wrong.")] = False,
-    everything: Annotated[bool, Option("--all", help="Every block, group and section, not the first 10.")] = False,
     as_json: AsJson = False,
 ) -> Status:
     """Show what one sorted-block file contains: header, blocks, groups, sections, and where its bytes go."""
@@ -34,7 +32,7 @@ def inspect(
         if as_json:
             print_json(summary if findings is None else {**summary, "findings": [asdict(each) for each in findings]})
         else:
-            _print_summary(reader, summary, None if everything else _LISTED_MAX)
+            _print_summary(reader, summary)
             _print_findings(findings)
     return Status.FINDINGS if findings else Status.OK
 
@@ -90,13 +88,13 @@ def _summary(reader: SortedFileReader, sizes: list[dict[str, Any]]) -> dict[str,
             {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
             for b in reader.blocks()
         ],
-        "groups": [asdict(group) for group in reader.groups().values()],
-        "row_tables": [{**asdict(s), "length": s.length_bytes} for s in reader.row_tables().values()],
+        "groups": [group._asdict() for group in reader.groups().values()],
+        "row_tables": [{**s._asdict(), "length": s.length_bytes} for s in reader.row_tables().values()],
         "metas": reader.metas(),
     }
 
 
-def _print_summary(reader: SortedFileReader, summary: dict[str, Any], most: int | None) -> None:
+def _print_summary(reader: SortedFileReader, summary: dict[str, Any]) -> None:
     screen, size = stdout(), bytes_text(reader.size_bytes)
     screen.print(f"{reader.name}: sorted-block file, version {FORMAT_VERSION}, {size}", soft_wrap=True)
     deleted = f", {count_of(reader.num_deleted, 'tombstone')} among them" if reader.num_deleted else ""
@@ -105,36 +103,20 @@ def _print_summary(reader: SortedFileReader, summary: dict[str, Any], most: int 
     screen.print("key → " + (", ".join(f"{f.name} {f.type}" for f in reader.schema) or "no values"))
     if reader.metas():
         screen.print("metas: " + ", ".join(reader.metas()), soft_wrap=True)
-    shares = [
-        {
-            "section": s["name"],
-            "stored_bytes": s["stored_bytes"],
-            "share": f"{100 * s['stored_bytes'] / reader.size_bytes:.1f}%",
-            "bytes_per_entry": s["stored_bytes"] / reader.num_entries,
-            "uncompressed_bytes": s["uncompressed_bytes"],
-        }
-        for s in sorted(summary["sections"], key=lambda size: -size["stored_bytes"])
-        if s["uncompressed_bytes"]
-    ]
-    keys = [{k: _shortened(block[k]) for k in ("first_key", "last_key")} for block in summary["blocks"]]
-    blocks = [{"block": i, **pair[0], **pair[1]} for i, pair in enumerate(zip(summary["blocks"], keys, strict=True))]
-    _print_part(shares, None, [*(shares[0] if shares else ())])
-    _print_part(blocks, most, ["block", "offset", "length", "entries", "first_key", "last_key"])
-    _print_part(summary["groups"], most, ["name", "offset", "length", "entries", "block_count"])
-    _print_part(summary["row_tables"], most, ["name", "offset", "length", "rows"])
+    stored = [{"section": s["name"], **s} for s in summary["sections"] if s["uncompressed_bytes"]]
+    largest_first = sorted(stored, key=lambda section: -section["stored_bytes"])
+    _print_part(largest_first, ["section", "stored_bytes", "uncompressed_bytes"])
+    _print_part(summary["blocks"], ["offset", "length", "entries", "first_key", "last_key"])
+    _print_part(summary["groups"], ["name", "offset", "length", "entries", "block_count"])
+    _print_part(summary["row_tables"], ["name", "offset", "length", "rows"])
 
 
-def _print_part(rows: list[dict[str, Any]], most: int | None, names: list[str]) -> None:
-    if not rows:
-        return
-    stdout().print()
-    print_rows(rows[:most], names)
-    if most is not None and len(rows) > most:
-        stdout().print(f"{most} of {len(rows):,}: --all shows every one", style="dim")
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _KEY_CHARACTERS else text[: _KEY_CHARACTERS - 1] + "…"
+def _print_part(rows: list[dict[str, Any]], names: list[str]) -> None:
+    if rows:
+        stdout().print()
+        print_rows(rows[:_LISTED_MAX], names)
+    if len(rows) > _LISTED_MAX:
+        stdout().print(f"{_LISTED_MAX} of {len(rows):,}: --json shows every one", style="dim")
 
 
 def _print_findings(findings: list[Finding] | None) -> None:

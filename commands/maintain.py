@@ -30,6 +30,7 @@ from .output import (
     bytes_text,
     confirm,
     count_of,
+    first_lines,
     index_gaps,
     print_json,
     print_rows,
@@ -40,7 +41,6 @@ from .output import (
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
-_SHOWN_MAX = 20
 _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(\d+)\)")
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
 
@@ -76,19 +76,14 @@ def clean(
     before = table.version
     removed = table.clean(retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run)
     note = note_of(removed)
-    if as_json:
-        print_json({"version": table.version, "dry_run": dry_run, "files": records(removed), "note": note})
-        return
-    screen, rows = stdout(), removed.to_pylist()
+    rows = removed.to_pylist()
+    shown = [f"{row['kind']:<6}{bytes_text(row['size_bytes']):>10}  {row['path']}" for row in rows if dry_run]
+    done = _removed_text("would go" if dry_run else "removed", removed, table.version)
     if not rows:
         still = "nothing to clean: still " if table.version == before else "no file was removed: "
-        screen.print(f"{still}version {table.version}{f'; {note}' if note else ''}", soft_wrap=True)
-        return
-    if dry_run:
-        print_rows(rows[:_SHOWN_MAX], ["kind", "path", "size_bytes"])
-        if len(rows) > _SHOWN_MAX:
-            screen.print(f"... and {len(rows) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
-    screen.print(_removed_text("would go" if dry_run else "removed", removed, table.version))
+        done = f"{still}version {table.version}{f'; {note}' if note else ''}"
+    value = {"version": table.version, "dry_run": dry_run, "files": records(removed), "note": note}
+    answer(as_json, value, *first_lines(shown), done)
 
 
 def _age(text: str) -> dt.timedelta:
@@ -144,12 +139,10 @@ def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
     counts = ", ".join(f"{len(paths):,} {name}" for name, paths in lists.items())
     lines = [f"{name}: {one}" for name, paths in lists.items() for one in paths]
     lines += [f"quarantined: {one}: {reason}" for one, reason in result.quarantined.items()]
-    if len(lines) > _SHOWN_MAX:
-        lines[_SHOWN_MAX:] = [f"and {len(lines) - _SHOWN_MAX:,} more: --json lists them all"]
     if result.changed or result.added:
-        lines.append(f"to index the changed and added files: skipstone sync --refresh {path}")
+        lines = [*first_lines(lines), f"to index the changed and added files: skipstone sync --refresh {path}"]
     head = f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}"
-    answer(as_json, dataclasses.asdict(result), head, *lines)
+    answer(as_json, dataclasses.asdict(result), head, *first_lines(lines))
     return Status.QUARANTINED if result.quarantined else Status.OK
 
 
@@ -161,13 +154,12 @@ def verify(
     """Check that what the index names exists, whole and unchanged. Status 3 if something is wrong."""
     with working("verifying"):
         findings = table.verify(deep=deep)
-    if as_json:
-        print_json([dataclasses.asdict(finding) for finding in findings])
-    elif findings:
-        print_rows([dataclasses.asdict(finding) for finding in findings], ["kind", "path", "message"])
+    rows = [dataclasses.asdict(finding) for finding in findings]
+    if findings and not as_json:
+        print_rows(rows, ["kind", "path", "message"])
     else:
         checked = "every byte of the index and every footer" if deep else "index and files are as they were"
-        stdout().print(f"sound: {checked}; version {table.version}", style="green")
+        answer(as_json, rows, f"sound: {checked}; version {table.version}")
     return Status.FINDINGS if findings else Status.OK
 
 

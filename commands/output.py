@@ -11,16 +11,14 @@ import json
 import math
 import os
 import sys
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
 
 from ..engine.scan.steps import bytes_text as bytes_text
 from ..engine.scan.steps import count_of as count_of
-from ..errors import StorageError
 from .arguments import InterruptedCommandError
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from ..engine.table import Table
 
 UNFOLDED_WIDTH = 100_000
-_QUARANTINED_SHOWN = 10
+_LISTED_MAX = 20
 
 
 def stdout() -> Console:
@@ -50,12 +48,6 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, width=None if is_narrow else UNFOLDED_WIDTH, highlight=False, markup=False, emoji=False)
 
 
-def note(text: str) -> None:
-    """Print a remark for a person at a terminal; a pipe or a log does not get it."""
-    if sys.stderr.isatty():
-        stderr().print(text, style="dim")
-
-
 @contextmanager
 def working(text: str) -> Iterator[None]:
     """Show a spinner on stderr during work without counts."""
@@ -72,23 +64,6 @@ def confirm(question: str) -> bool:
         return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
     except (EOFError, KeyboardInterrupt):
         raise InterruptedCommandError("nothing was done") from None
-
-
-@contextmanager
-def whole_file(path: str) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete, and is removed on an error. Raises StorageError."""
-    temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"{path}: {error.strerror or error}") from error
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -163,16 +138,19 @@ def answer(as_json: bool, value: object, *lines: str) -> None:
         stdout().print(line, soft_wrap=True)
 
 
+def first_lines(lines: Sequence[str]) -> list[str]:
+    """Return the first lines of a list for people, and how many more there are."""
+    more = len(lines) - _LISTED_MAX
+    return [*lines[:_LISTED_MAX], *([f"... and {more:,} more (--json shows all)"] if more > 0 else [])]
+
+
 def print_quarantined(reasons: Mapping[str, str], path: str) -> None:
     """Print the quarantined files (path -> reason) of the table at `path` on stderr."""
     if not reasons:
         return
-    screen = stderr()
-    screen.print(f"{count_of(len(reasons), 'file')} quarantined:", style="yellow")
-    for name, reason in list(reasons.items())[:_QUARANTINED_SHOWN]:
-        screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True)
-    if len(reasons) > _QUARANTINED_SHOWN:
-        screen.print(f"  and more: skipstone verify {path}", style="yellow")
+    lines = first_lines([f"  {name}: {reason}" for name, reason in reasons.items()])
+    text = "\n".join([f"{count_of(len(reasons), 'file')} quarantined (skipstone verify {path} names all):", *lines])
+    stderr().print(text, style="yellow", soft_wrap=True)
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Grid:

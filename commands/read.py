@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
@@ -34,14 +33,12 @@ from .output import (
     bytes_text,
     cell,
     count_of,
-    note,
     print_json,
     print_rows,
     records,
     stdout,
     text_table,
     values,
-    whole_file,
     working,
 )
 
@@ -94,10 +91,8 @@ def scan(
     elif output is not None:
         _write_file(plan, chosen, output, as_json)
     else:
-        start_s = time.perf_counter()
         sys.stdout.flush()
-        rows = _print_table(plan, is_preview) if chosen == "table" else _WRITERS[chosen](plan, sys.stdout.buffer)
-        _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
+        _print_table(plan, is_preview) if chosen == "table" else _WRITERS[chosen](plan, sys.stdout.buffer)
     return _status_of(table)  # the plan warned of them
 
 
@@ -142,23 +137,19 @@ def _print_groups(groups: pa.Table, form: Format) -> None:
     if form == "json":
         print_json(records(groups))
         return
-    columns = [[cell(value) for value in values(column)] for column in groups.columns]
-    stdout().print(text_table(groups.column_names, zip(*columns, strict=True), right=groups.column_names[-1:]))
+    stdout().print(text_table(groups.column_names, _cells(groups), right=groups.column_names[-1:]))
 
 
-def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> None:
-    source = ""
-    if plan.limit is None:  # else planning ended with the rows that were wanted
-        files = len(set(plan.row_groups().column("path").to_pylist()))
-        source = f" from {files:,} of {count_of(files_total, 'file')}"
-    read = sum(step.bytes_read for step in plan.planning.steps_so_far)
-    note(f"{count_of(rows, 'row')}{source}, {bytes_text(read)} read, {elapsed_s * 1e3:,.0f} ms")
+def _cells(rows: pa.Table) -> list[tuple[str, ...]]:
+    return list(zip(*([cell(value) for value in values(column)] for column in rows.columns), strict=True))
 
 
 # -- rows for machines ------------------------------------------------------------------------------------------------
 
 
 def _write_file(plan: Plan, form: Format, path: str, as_json: bool) -> None:
+    from ..engine.report import whole_file
+
     with working(f"writing {path}"), whole_file(path) as file:
         rows = _WRITERS[form](plan, file)
     size_bytes = os.path.getsize(path)
@@ -236,19 +227,18 @@ _WRITERS: dict[Format, Callable[[Plan, BinaryIO], int]] = {
 # -- rows for people --------------------------------------------------------------------------------------------------
 
 
-def _print_table(plan: Plan, is_preview: bool) -> int:
-    """Print rows as a table, or if that is wider than a screen, each row as a list; of a preview the first. Return how
-    many rows are shown."""
+def _print_table(plan: Plan, is_preview: bool) -> None:
+    """Print rows as a table, or if that is wider than a screen, each row as a list; of a preview the first."""
     with working("reading"):
         rows = plan.to_table()
     screen = stdout()
     if rows.num_rows == 0:
         screen.print("no row matches")
-        return 0
+        return
     shown = rows.slice(0, _PREVIEW_ROWS) if is_preview else rows
-    names, columns = shown.schema.names, [[cell(value) for value in values(column)] for column in shown.columns]
+    names, lines = shown.schema.names, _cells(shown)
     numbers = [f.name for f in shown.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
-    table, lines = text_table(names, zip(*columns, strict=True), right=numbers), list(zip(*columns, strict=True))
+    table = text_table(names, lines, right=numbers)
     if screen.measure(table, options=screen.options.update(max_width=UNFOLDED_WIDTH)).maximum <= screen.width:
         screen.print(table)
     else:
@@ -258,7 +248,6 @@ def _print_table(plan: Plan, is_preview: bool) -> int:
     if len(lines) < rows.num_rows:
         count = count_of(len(lines), "row")
         screen.print(f"the first {count}: --limit shows more, --columns chooses, --count counts them", style="dim")
-    return len(lines)
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -312,22 +301,14 @@ def _print_plan_json(plan: Plan) -> None:
 def ls(
     table: TableOrListing,
     files: Annotated[bool, Option(help="List files instead of partitions.")] = False,
-    partitions: Annotated[bool, Option(help="List partitions (the default).")] = False,
     partition: Partition = None,
     limit: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            minimum=0,
-            help=f"At most this many lines; {LISTED_ROWS_MAX:,} by default, all with --json.",
-        ),
+        int | None, Option(metavar="N", minimum=0, help=f"Lines; {LISTED_ROWS_MAX:,} by default, all with --json.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List partitions, or files, with their rows and sizes: from the index, without listing the storage."""
     is_files = files or partition is not None
-    if partitions and is_files:
-        raise UsageError("--partitions lists partitions; --files and --partition list files: give one")
     rows = table.files(partition) if is_files else table.partitions()
     rows_max = limit if limit is not None else rows.num_rows if as_json else LISTED_ROWS_MAX
     shown = rows.slice(0, rows_max)
@@ -338,14 +319,13 @@ def ls(
     nameless = "(next to the partitions)" if table.handle.instant.partitioning else "(all)"
     listed = [{**row, "partition": row["partition"] or nameless} for row in shown.to_pylist()]
     print_rows(listed, [*names, "size_bytes"])
-    screen = stdout()
     if shown.num_rows < rows.num_rows:
-        screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
+        stdout().print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
     counts = [count_of(rows.num_rows if is_files else _total(rows, "file_count"), "file")]
     if not is_files and table.handle.instant.partitioning:
         counts.insert(0, count_of(rows.num_rows, "partition"))
     counts += [count_of(_total(rows, "row_count"), "row"), bytes_text(_total(rows, "size_bytes"))]
-    screen.print(f"{', '.join(counts)}; version {table.version}", style="dim")
+    stdout().print(f"{', '.join(counts)}; version {table.version}", style="dim")
 
 
 def _total(rows: pa.Table, name: str) -> int:
@@ -365,19 +345,5 @@ def slices(
     as_json: AsJson = False,
 ) -> None:
     """List file slices: the base of each file group, and the logs that are read over it."""
-    listed = table.slices(partition, latest=not every)
-    if as_json:
-        print_json(records(listed))
-        return
-    rows = listed.to_pylist()
-    names = ["partition", "file_group", "slice_instant", "base", "base_size_bytes", "log_count", "log_bytes", "state"]
-    shown = [{**row, "partition": row["partition"] or "(all)", "state": _slice_state(row)} for row in rows]
-    print_rows(shown, names)
-    compacted = sum(row["is_compacted"] for row in rows)
-    stdout().print(f"{count_of(len(rows), 'slice')}, {compacted:,} of them without logs", style="dim")
-
-
-def _slice_state(row: dict) -> str:
-    if not row["is_latest"]:
-        return "superseded" if row["base"] or row["log_count"] else "dead"
-    return "pending" if row["is_pending"] else "read"
+    names = ["partition", "file_group", "slice_instant", "base", "base_size_bytes", "log_count", "log_bytes"]
+    answer_rows(as_json, table.slices(partition, latest=not every), [*names, "is_latest", "is_pending"])

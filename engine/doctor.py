@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import uuid
@@ -142,19 +141,12 @@ def _kernels() -> Iterator[Check]:
         remedy = "pip install --force-reinstall numba llvmlite; until then builds take the slower plain path"
         yield Check("kernels", WARNING, f"no compiled code runs ({error})", remedy)
         return
-    stats = [one.stats for one in vars(kernels).values() if hasattr(one, "stats") and hasattr(one, "py_func")]
-    used = [one for one in stats if one.cache_hits or one.cache_misses]
-    hits = sum(len(one.cache_hits) for one in used)
-    paths = {one.cache_path for one in used or stats if one.cache_path}
-    if not paths:
-        yield Check("kernels", WARNING, "compiled again in each process: no folder can cache them", _CACHE_REMEDY)
-        return
-    path = sorted(paths)[0]
-    seen = "loaded from the cache" if hits else "compiled now, and kept for the next process"
-    if os.access(path, os.W_OK | os.X_OK):
-        yield Check("kernels", OK, f"{seen}: {path}")
+    caches = [one.stats.cache_path for one in vars(kernels).values() if hasattr(one, "stats")]
+    writable = [path for path in caches if path and os.access(path, os.W_OK | os.X_OK)]
+    if writable:
+        yield Check("kernels", OK, f"kept in {writable[0]}")
     else:
-        yield Check("kernels", NOTE if hits else WARNING, f"{path} cannot be written", _CACHE_REMEDY)
+        yield Check("kernels", WARNING, "compiled again in each process: no folder can cache them", _CACHE_REMEDY)
 
 
 _CACHE_REMEDY = "set NUMBA_CACHE_DIR to a folder that may be written"
@@ -164,15 +156,12 @@ def _java() -> Iterator[Check]:
     if importlib.util.find_spec("pyspark") is None:
         return
     home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    java = os.path.join(home, "bin", "java") if home else "java"
     remedy = f"install Java {_JAVA_MIN} or newer, and point JAVA_HOME at it; only Spark needs it"
-    if java is None:
-        yield Check("java", NOTE, "none on the PATH, and no JAVA_HOME", remedy)
-        return
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError) as error:
-        yield Check("java", WARNING, f"{java} does not run ({error})", remedy)
+        yield Check("java", WARNING if home else NOTE, f"{java} does not run ({error})", remedy)
         return
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if match is None or int(match[1]) < _JAVA_MIN:

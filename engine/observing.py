@@ -14,8 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..errors import InvalidArgumentError
 
@@ -24,8 +23,7 @@ _LOGGER = logging.getLogger("skipstone")
 _LOGGER.addHandler(logging.NullHandler())
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """What an `observe` hook receives.
 
     name         "plan": the files of a scan are known; "commit": a version was published; "index": an index was built

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import re
 import statistics
+import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import SkipstoneError, StorageError
 from . import html
@@ -22,8 +23,7 @@ from .views import history_view, indexes_view, partitions_view
 if TYPE_CHECKING:
     from .advice.advise import Advice
 
-_PARTITIONS_MAX, _COLUMNS_MAX, _VERSIONS_MAX, _QUERIES_MAX = 40, 24, 60, 15
-_TEXT_MAX = 300
+_PARTITIONS_MAX, _COLUMNS_MAX, _VERSIONS_MAX = 40, 24, 60
 _COUNTS = ("files_in", "files_kept", "bytes_in", "bytes_kept")
 
 
@@ -46,28 +46,26 @@ def report(
     )
     page = page.encode("utf-8", "backslashreplace").decode()  # a name may contain half of a surrogate pair
     if output is not None:
-        _write(page, os.path.abspath(os.fspath(output)))
+        with whole_file(os.fspath(output)) as file:
+            file.write(page.encode())
     return page
 
 
-def _write(page: str, path: str) -> None:
-    """Write the page whole, or not at all."""
-    temporary = f"{path}.{os.getpid()}.part"
+@contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """Open a file that gets its name when it is complete, and is removed on an error. Raises StorageError."""
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"
     try:
-        try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(page)
-            os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
     except OSError as error:
-        raise StorageError(f"{path}: the report cannot be written ({error.strerror or error})") from error
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
 
 
 def _facts(handle: Handle) -> str:
@@ -99,39 +97,17 @@ def _columns(handle: Handle) -> Iterator[str]:
 
 
 def _partitions(handle: Handle) -> Iterator[str]:
-    rows = partitions_view(handle.snapshot).to_pylist()
-    largest = sorted(rows, key=lambda row: -row["size_bytes"])[:_PARTITIONS_MAX]
-    cells = [
-        (_shortened(row["partition"]) or "-", *(f"{row[name]:,}" for name in ("file_count", "row_count", "size_bytes")))
-        for row in sorted(largest, key=_by_numbers)
-    ]
-    yield html.grid(("partition", "files", "rows", "bytes"), cells, ("files", "rows", "bytes"))
+    rows = partitions_view(handle.snapshot)
+    largest = rows.sort_by([("size_bytes", "descending")]).slice(0, _PARTITIONS_MAX).sort_by("partition")
+    yield html.grid(*cells_of(largest.select(["partition", "file_count", "row_count", "size_bytes"])))
     if len(largest) < len(rows):
         yield html.lines([f"the {len(largest):,} largest of {len(rows):,} partitions"], dim=True)
 
 
-def _by_numbers(row: dict) -> list[tuple[int, str]]:
-    """Sorts "month=2" before "month=10"."""
-    pieces = re.findall(r"\d+|\D+", row["partition"])
-    return [(int(piece), "") if piece.isdecimal() and piece.isascii() else (-1, piece) for piece in pieces]
-
-
 def _timeline(handle: Handle) -> str:
-    rows = history_view(handle.timeline.history(handle.version)).to_pylist()[-_VERSIONS_MAX:]
-    counts = ("files_added", "files_removed", "files")
-    cells = [
-        (
-            f"{row['version']:,}",
-            row["time"].strftime("%Y-%m-%d %H:%M"),
-            row["action"],
-            *(f"{row[name]:,}" for name in counts),
-            _shortened(row["detail"] or ""),
-        )
-        for row in rows[::-1]
-    ]
-    return html.grid(
-        ("version", "time", "action", "added", "removed", "files", ""), cells, ("added", "removed", "files")
-    )
+    newest_first = history_view(handle.timeline.history(handle.version)).sort_by([("version", "descending")])
+    names = ["version", "time", "action", "files_added", "files_removed", "files", "detail"]
+    return html.grid(*cells_of(newest_first.slice(0, _VERSIONS_MAX).select(names)))
 
 
 def _skipped(handle: Handle, log: str | os.PathLike) -> Iterator[str]:
@@ -149,18 +125,3 @@ def _skipped(handle: Handle, log: str | os.PathLike) -> Iterator[str]:
             f"{1 - bytes_kept / max(1, bytes_in):.1%} of bytes ({bytes_text(bytes_in - bytes_kept)}){median}"
         ]
     )
-    grouped: dict[str, list[dict]] = {}
-    for one in entries:
-        grouped.setdefault(one["where"], []).append(one)
-    heavy = sorted(grouped.items(), key=lambda item: -sum(one["bytes_kept"] for one in item[1]))[:_QUERIES_MAX]
-    cells = [
-        (
-            _shortened(where),
-            f"{len(plans):,}",
-            f"{sum(p['files_kept'] for p in plans):,} of {sum(p['files_in'] for p in plans):,}",
-            bytes_text(sum(p["bytes_kept"] for p in plans)),
-        )
-        for where, plans in heavy
-    ]
-    headings = ("where", "plans", "files kept", "bytes kept")
-    yield html.grid(headings, cells, headings[1:])

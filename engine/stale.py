@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -38,8 +37,7 @@ _PACKAGE = __name__.partition(".")[0]
 _SHOWN_MAX = 3
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(NamedTuple):
     """How a directory differs from a version: paths, sorted."""
 
     added: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -56,8 +55,7 @@ class BlockBounds(NamedTuple):
     null_count: int
 
 
-@dataclass(frozen=True)
-class ZoneMap:
+class ZoneMap(NamedTuple):
     """One column of some blocks. If null_count == live, a block has no value, and its bounds have no meaning.
 
     lower, upper   int64 [blocks] (bools as 0 and 1, dates and times as their integers), or a binary array [blocks]

@@ -11,7 +11,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +47,7 @@ _ROW_TABLE_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
 _BLOB_FIELDS = {"offset": "<u8", "stored": "<u8", "uncompressed": "<u8", "checksum": "<u4", "codec": "<u4"}
 
 
-@dataclass(frozen=True)
-class GroupHandle:
+class GroupHandle(NamedTuple):
     """A group: one range of whole blocks. Small and picklable: `read_block_range` takes its offset and length.
 
     offset, length             bytes; 0 and 0 for an empty group
@@ -64,8 +63,7 @@ class GroupHandle:
     block_count: int
 
 
-@dataclass(frozen=True)
-class RowTable:
+class RowTable(NamedTuple):
     """The place of a row table: rows of one length, uncompressed, each followed by a checksum that is bound to
     its place. Small and picklable: row i is at `offset + i * (stride + 4)`, and any row is one range read.
 

@@ -7,7 +7,7 @@ calls per block. Only the values of wanted rows are decoded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,7 @@ from .entries import column_positions
 from .frame import Rows
 
 
-@dataclass(frozen=True)
-class IdEntries:
+class IdEntries(NamedTuple):
     """Entries whose keys are a prefix and an id.
 
     ids       uint64 [n], ascending

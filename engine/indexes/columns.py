@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,7 @@ _SORTED_MAX = 1 << 15
 _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 
 
-@dataclass(frozen=True)
-class ColumnInFiles:
+class ColumnInFiles(NamedTuple):
     """One column that can be indexed.
 
     type        in the table

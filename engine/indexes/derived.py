@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -22,8 +22,7 @@ KINDS = ("bloom", "secondary")  # of elements; an expression may have statistics
 _NAME = re.compile(r"[\w.]*")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Where the values of an indexed column are in rows that have the table's names: one column, whose elements may be
     meant, or those of an expression. Picklable."""
 

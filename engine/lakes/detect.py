@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InvalidArgumentError, NotATableError, SkipstoneError, StorageError
@@ -37,8 +36,7 @@ _LOG_FOLDERS = {
 # -- which table ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """A table as the user named it.
 
     path             the table's directory, or its URI
@@ -192,7 +190,7 @@ def _folders_above(uri: str) -> list[str]:
     place = place_of(uri)
     if place is not None:
         while place.key:
-            place = replace(place, key=posixpath.dirname(place.key))
+            place = place._replace(key=posixpath.dirname(place.key))
             folders.append(place.uri)
         return folders
     path = os.path.realpath(uri)

@@ -18,8 +18,7 @@ import decimal
 import math
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -192,8 +191,7 @@ def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, scale) if digits <= pa.decimal128(38).precision else pa.decimal256(digits, scale)
 
 
-@dataclass(frozen=True)
-class LiteralPosition:
+class LiteralPosition(NamedTuple):
     """`where` is one of
 
     exact        the literal is the value `low`

@@ -13,6 +13,8 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -43,6 +45,27 @@ _TRUTH_TYPES = (
     *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),
 )
 _CONSTANTS_PER_QUERY = 500
+_TYPES = {
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.string(): "VARCHAR",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+}
+
+
+def _extension() -> ModuleType:
+    """DuckDB's compiled module. It parses and binds; to load the package around it takes half as long as pyarrow, and
+    only rows need it."""
+    try:
+        return import_module("_duckdb")
+    except ImportError:
+        return import_module("duckdb")
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
@@ -100,8 +123,7 @@ class PrivateDatabase:
             return self._opened[0]
 
     def _connected(self) -> list[Any]:
-        import duckdb
-
+        duckdb = _extension()
         folders = [tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)] if self._spills else []
         folder = folders[0].name if folders else ""
         connection = duckdb.connect(":memory:", config={"temp_directory": folder})
@@ -136,20 +158,22 @@ _database = PrivateDatabase(_SETTINGS)
 @contextlib.contextmanager
 def cursor_of(text: str) -> Iterator[Any]:
     """A cursor of the private database. What DuckDB raises is a PredicateError about the text."""
-    import duckdb
-
     try:
         with _database.cursor() as cursor:
             yield cursor
-    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
+    except (_extension().Error, pa.ArrowException, UnicodeDecodeError) as error:
         raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
+
+
+def _rows_cursor_of(text: str) -> contextlib.AbstractContextManager[Any]:
+    """`cursor_of`, with the methods that exchange rows, which the package adds to those of its compiled module."""
+    import_module("duckdb")
+    return cursor_of(text)
 
 
 def version() -> str:
     """Return the installed DuckDB's version."""
-    import duckdb
-
-    return str(duckdb.__version__)
+    return str(_extension().__version__)
 
 
 def message_of(error: BaseException) -> str:
@@ -204,7 +228,9 @@ def duckdb_type(field: pa.Field, text: str) -> str:
 @functools.lru_cache(maxsize=1024)
 def _type_sql(dtype: pa.DataType) -> str:
     """DuckDB's name of an Arrow type."""
-    with cursor_of(str(dtype)) as cursor:
+    if dtype in _TYPES:
+        return _TYPES[dtype]
+    with _rows_cursor_of(str(dtype)) as cursor:
         return str(cursor.from_arrow(empty_table(pa.schema([("c", dtype)]))).types[0])
 
 
@@ -227,7 +253,7 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
     """The values of SQL expressions without columns, as literals. Raises PredicateError if one of them has none."""
     values: list[Any] = []
     for start in range(0, len(expressions), _CONSTANTS_PER_QUERY):
-        with cursor_of(text) as cursor:
+        with _rows_cursor_of(text) as cursor:
             table = cursor.sql(
                 f"SELECT {', '.join(expressions[start : start + _CONSTANTS_PER_QUERY])}"
             ).to_arrow_table()
@@ -256,7 +282,7 @@ def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:
         check_nanoseconds(version(), field)
     if not rows.num_columns:
         rows = pa.table({"": pa.nulls(rows.num_rows)})
-    with cursor_of(text) as cursor:
+    with _rows_cursor_of(text) as cursor:
         cursor.register(ROWS, _readable(rows))
         # a comment at the end of the text ends with its line
         result = cursor.sql(f"SELECT CAST((\n{text}\n) AS {cast_to}) FROM {ROWS}").to_arrow_table()

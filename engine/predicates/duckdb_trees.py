@@ -12,8 +12,7 @@ from __future__ import annotations
 import decimal
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -45,8 +44,7 @@ class NotUnderstoodError(Exception):
     """The reading of one term ends: DuckDB tests it on the rows."""
 
 
-@dataclass(frozen=True)
-class Parsed:
+class Parsed(NamedTuple):
     """A node of the parser's tree. `op` is an operator above, a function's name, or "unknown"; `json` is DuckDB's
     node."""
 
@@ -55,8 +53,7 @@ class Parsed:
     json: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """A node of the bound tree. `op` is as in `Parsed`, or "column", "constant" or "cast". `type` is DuckDB's name of
     its type. `value` is the index of a column, or the value of a constant in JSON."""
 

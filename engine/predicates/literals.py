@@ -16,7 +16,7 @@ import math
 import re
 import uuid
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +39,7 @@ _EPOCH_DAY_ORDINAL = dt.date(1970, 1, 1).toordinal()
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-@dataclass(frozen=True, order=True)
-class Temporal:
+class Temporal(NamedTuple):
     """`kind` is "timestamp", "date" (since 1970-01-01 UTC), "time" (since midnight) or "duration"; `ns` is exact."""
 
     kind: str

@@ -265,7 +265,7 @@ class _Query:
     def _with_instants(self, one: Bound) -> Bound:
         """The condition with constant instants as the session's time zone makes them."""
         if one.type != "TIMESTAMP WITH TIME ZONE" or one.has_columns():
-            return replace(one, children=tuple(map(self._with_instants, one.children)))
+            return one._replace(children=tuple(map(self._with_instants, one.children)))
         (text,) = self._session.values(f"CAST({expression_sql(one, ())} AT TIME ZONE 'UTC' AS VARCHAR)")
         return Bound(INSTANT, one.type, value=f"{text}+00")
 

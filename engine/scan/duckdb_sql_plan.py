@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..predicates.duckdb_trees import COMPARISONS, Bound, NotUnderstoodError, bound, plain_value
@@ -130,7 +130,7 @@ class QueryPlan:
                 of_left = [one for one in conditions if _columns(one) and max(_columns(one)) < width]
             if kind in ("INNER", "RIGHT"):
                 inner = [one for one in conditions if _columns(one) and min(_columns(one)) >= width]
-                of_right = [_with_columns(one, lambda c: replace(c, value=c.value - width)) for one in inner]
+                of_right = [_with_columns(one, lambda c: c._replace(value=c.value - width)) for one in inner]
             is_member = kind == "SEMI" or (kind == "MARK" and Bound("column", "BOOLEAN", value=width) in conditions)
             for one, other in _equal_keys(node):
                 if kind in ("INNER", "RIGHT") or is_member:
@@ -204,7 +204,7 @@ def _with_columns(one: Bound, made: Callable[[Bound], Bound]) -> Bound:
     """The expression with something else for each column."""
     if one.op == "column":
         return made(one)
-    return replace(one, children=tuple(_with_columns(child, made) for child in one.children))
+    return one._replace(children=tuple(_with_columns(child, made) for child in one.children))
 
 
 # -- an expression as text ---------------------------------------------------------------------------------------------

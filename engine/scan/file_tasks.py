@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -153,8 +153,7 @@ def rows_kept(task: FileTask, groups: RowGroups) -> int:
 # -- made on the driver ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TaskRows:
+class TaskRows(NamedTuple):
     """The tasks of some files as columns: a million tasks are a few arrays instead of millions of objects.
 
     columns    the fields of `FileTask`, one row a file. `partition:` and a name: the values of a partition column.

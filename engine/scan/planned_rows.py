@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -243,8 +243,7 @@ def _rows_decoded(task: FileTask, groups: RowGroups) -> int:
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MergedSlice:
+class MergedSlice(NamedTuple):
     """A slice of which the reader of its own format makes rows. Picklable.
 
     tasks    one a file

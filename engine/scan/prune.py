@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,7 @@ _EVALUATED_EACH_MAX = 8
 _TASKS_FILES_MAX = 256  # of few files, what their tasks will say is read with their names: it lies in the same blocks
 
 
-@dataclass(frozen=True)
-class PruneRequest:
+class PruneRequest(NamedTuple):
     """What is pruned, and by what.
 
     bound         the predicate, bound to the schema

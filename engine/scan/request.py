@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -150,8 +150,7 @@ def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[s
     return tuple(columns)
 
 
-@dataclass(frozen=True)
-class SortKey:
+class SortKey(NamedTuple):
     """A column that rows are ordered by.
 
     column         its name, or the dotted path of a struct's field

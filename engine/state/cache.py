@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,7 @@ T = TypeVar("T")
 _lock = threading.RLock()
 
 
-@dataclass(frozen=True)
-class CacheInfo:
+class CacheInfo(NamedTuple):
     """The contents of the process's index cache.
 
     entries         the number of objects: opened runs, decoded blocks and columns of runs, groups of filters

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -150,8 +150,7 @@ class IndexState:
         return self.kind == "stats"
 
 
-@dataclass(frozen=True)
-class Expression:
+class Expression(NamedTuple):
     """An expression over columns that an index covers.
 
     node      as in `predicates/expressions.py`; its columns are positions in `columns`
@@ -162,8 +161,7 @@ class Expression:
     columns: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class DerivedColumn:
+class DerivedColumn(NamedTuple):
     """The elements of a list column (a row has any number of them, and none if its list is null or empty), or an
     expression (a row has one value).
 

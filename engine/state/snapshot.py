@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +41,7 @@ RANGES_MAX = 32  # up to so many ranges of partitions are looked up one by one; 
 FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 
-@dataclass(frozen=True)
-class LogTail:
+class LogTail(NamedTuple):
     """The changes that a snapshot contains beyond its version: see `engine.commit.follow_log`.
 
     position    the position by which the log of the other format finds the pinned state again

@@ -14,8 +14,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from ...errors import CorruptionError, StorageError
 from .places import StorageOptions
@@ -152,8 +151,7 @@ class UncertainPutError(StorageError):
     """A conditional put was interrupted. It may have succeeded, or may still succeed: keep the files that it names."""
 
 
-@dataclass(frozen=True, slots=True)  # a listing makes millions
-class Entry:
+class Entry(NamedTuple):
     """One file of a listing. `modified_ns` is nanoseconds since 1970 UTC; `etag` is None if the storage has none."""
 
     path: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ...errors import InvalidArgumentError, StorageError
@@ -27,8 +27,7 @@ _FILE_URI = re.compile(r"file:(?://([^/]*))?(/.*)\Z", re.DOTALL | re.IGNORECASE)
 _UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A folder, or a file, of an object store.
 
     kind       "s3", "gs" or "az"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
-from skipstone.commands import demo, demo_lake
+from skipstone.commands import demo
 from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
 
@@ -22,7 +22,7 @@ def _made_up(rows: int | None = None) -> pa.Table:
     hours = pa.array([1_357_000_000 + i * 31_536_000 // count for i in range(count)], pa.timestamp("s", "UTC"))
     return pa.table(
         {
-            "flight_id": demo_lake.uuids(count),
+            "flight_id": demo.uuids(count),
             "year": pa.array([2013] * count),
             "month": months,
             "day": days,
@@ -88,7 +88,7 @@ def test_demo_keeps_what_is_there(made_up: None, tmp_path: Path, capsys: pytest.
 
 
 def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo_lake.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
     assert _demo() == 1
     assert "pip install" in capsys.readouterr().err
 
@@ -96,7 +96,7 @@ def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_no_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with demo.spark_rows(True) as (in_spark, why_not):
+    with demo.spark_rows() as (in_spark, why_not):
         assert in_spark is None and "Java" in why_not
 
 

@@ -23,13 +23,14 @@ BUDGETS = {  # room: (lines, files)
     "engine/state": (4_226, 18),
     "engine/storage": (2_000, 9),
     "engine/tasks": (1_240, 8),
-    "engine/predicates": (5_895, 22),
+    "engine/predicates": (5_914, 22),
     "engine/lakes": (3_704, 18),
     "spark_adapter": (6_495, 28),
-    "commands": (2_385, 14),
+    "commands": (2_180, 13),
     "engine/indexes": (8_120, 44),
     "engine/rows_by_key": (1_290, 7),
     "bench": (4_155, 26),
+    "engine": (5_760, 27),  # its own modules, and advice/
 }
 
 
@@ -38,6 +39,8 @@ def test_a_finished_room_is_within_its_budget(room: str) -> None:
     files = sorted((REPOSITORY / room).rglob("*.py"))
     if room == ".":
         files = sorted([*REPOSITORY.glob("*.py"), *(REPOSITORY / "base").glob("*.py")])
+    if room == "engine":
+        files = sorted([*(REPOSITORY / "engine").glob("*.py"), *(REPOSITORY / "engine/advice").glob("*.py")])
     assert files, f"{room} has no files; remove its budget"
     lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
     lines_max, files_max = BUDGETS[room]

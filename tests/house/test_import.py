@@ -97,11 +97,12 @@ def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows: int) -> None:
-    """numba, pandas (which pyarrow's own conversions import) and Spark each cost more than the look-up; DuckDB, which
-    SQL text needs, costs as much as pyarrow."""
+    """numba, pandas (which pyarrow's own conversions import) and Spark each cost more than the look-up. The package
+    around DuckDB's compiled module, which reads SQL text, costs half as much as pyarrow."""
     look_up = f"import skipstone as ss\nfound = ss.open({str(indexed_lake)!r}).scan({where}).to_table()"
     loaded = _loaded_by(f"{look_up}\nassert found.num_rows == {rows}, found.num_rows")
-    assert loaded & LATE == ({"duckdb"} if where.startswith('"') else set())
+    assert loaded & LATE == set()
+    assert ("_duckdb" in loaded) == where.startswith('"')
 
 
 @pytest.mark.some_cases(1)

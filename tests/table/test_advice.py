@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.commands.app import main
-from skipstone.commands.demo_lake import uuids, write_lake
+from skipstone.commands.demo import uuids, write_lake
 from skipstone.engine.advice.advise import suggested_fpp
 
 ROWS = 12_000

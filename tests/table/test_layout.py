@@ -1,9 +1,8 @@
-"""`Table.layout`: bounds and depths; the picture that the command draws is tested where commands are."""
+"""`Table.layout`: bounds and depths."""
 
 from __future__ import annotations
 
 import datetime as dt
-import io
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,6 @@ import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
 from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
-from skipstone.commands.diagnose import picture
 from skipstone.engine.column_layout import _Axis
 
 
@@ -146,35 +144,3 @@ def test_files_of_older_types_lie_on_the_same_axis(tmp_path: Path) -> None:
         make_file(tmp_path, f"{number}.parquet", {"a": pa.array([10 * number, 10 * number + 9], kind)})
     found = ss.create(tmp_path).layout("a")
     assert (found.lower, found.upper, found.depth_max, found.files_with_bounds) == (0, 29, 1, 3)
-
-
-# -- the picture ------------------------------------------------------------------------------------------------------
-
-
-def test_a_line_a_file(tmp_path: Path) -> None:
-    found = _told(tmp_path, [(0, 4), (10, 14), (5, 9), (15, 20)]).layout("a")
-    assert picture(found, 42, 24) == [
-        " ████████",
-        "           ████████",
-        "                     ████████",
-        "                               ██████████",
-        " 0                                     20",
-    ]
-
-
-def test_many_files_share_lines_and_plain_characters_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    found = _told(tmp_path, [(10 * n, 10 * n + 500 * (n % 2)) for n in range(500)]).layout("a")
-    drawn = picture(found, 60, 24)
-    assert len(drawn) == 24 + 2
-    assert all(line.isascii() and len(line) <= 61 for line in drawn)
-    starts = [len(line) - len(line.lstrip()) for line in drawn[:24]]
-    assert starts == sorted(starts) and "#" in drawn[0]
-    assert drawn[-1] == " a line shows 20 or 21 files"
-
-
-def test_a_picture_of_wide_letters_and_narrow_screens(tmp_path: Path) -> None:
-    found = _told(tmp_path, [("日本", "日本語"), ("中", "中国")], pa.string()).layout("a")
-    for width in (5, 20, 200):
-        drawn = picture(found, width, 24)
-        assert "中" in drawn[2] and "日本語" in drawn[2]

@@ -274,7 +274,6 @@ def test_the_log_and_the_advice_come_in(partitioned: ss.Table, tmp_path: Path) -
     lines = _read(asked.report(log=log, advice=advice)).text.splitlines()
     assert log.read_bytes() == before  # drawing is no asking
     assert any(line.startswith("2 plans skipped 75.0% of files and ") for line in lines)
-    assert "2 of 8" in lines
     assert any(ODD in line for line in lines if line.startswith("not read"))
 
 
