@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -96,6 +95,8 @@ class _Bars:
     def _show(self, steps: list[_Step], is_finished: bool) -> None:
         line = "  ".join(f"{step.name} {_bar(step)}{step.counts()}" for step in steps)
         if self._is_transient:
+            import shutil  # loads three codecs, which a look-up does not need
+
             line = "" if is_finished else line[: shutil.get_terminal_size().columns - 1]
         end = "" if not is_finished else "\r" if self._is_transient else "\n"
         sys.stderr.write("\r" + line.ljust(self._width) + end)

@@ -15,7 +15,6 @@ Column ordinal 0 holds the row groups themselves: `value_count` rows, `compresse
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -282,6 +281,8 @@ class TaskIndex:
 
 def path_mark(path: str) -> bytes:
     """16 bytes that distinguish a data file from all others: the BLAKE2b hash of its path."""
+    import hashlib  # loads OpenSSL, which a look-up does not need
+
     return hashlib.blake2b(path.encode(), digest_size=16).digest()
 
 

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -123,8 +122,11 @@ class PrivateDatabase:
             return self._opened[0]
 
     def _connected(self) -> list[Any]:
-        duckdb = _extension()
-        folders = [tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)] if self._spills else []
+        duckdb, folders = _extension(), []
+        if self._spills:
+            import tempfile  # loads three codecs, which a look-up does not need
+
+            folders.append(tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True))
         folder = folders[0].name if folders else ""
         connection = duckdb.connect(":memory:", config={"temp_directory": folder})
         for name, value in self._settings.items():

@@ -23,7 +23,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/state": (4_226, 18),
     "engine/storage": (2_000, 9),
     "engine/tasks": (1_240, 8),
-    "engine/predicates": (5_914, 22),
+    "engine/predicates": (5_916, 22),
     "engine/lakes": (3_704, 18),
     "spark_adapter": (6_495, 28),
     "commands": (2_180, 13),
