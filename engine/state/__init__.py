@@ -8,7 +8,7 @@ each instant against one table of its fields, whose parts are in `fields.py`.
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
 together as slices). `lsm.py` writes and merges runs (`run_format.py` decides what and when), `leftovers.py` removes the
 files of a failed change, `runs.py` opens runs through the process's cache (`cache.py`), `run_lookups.py` reads several
-runs as one. `coverage.py` lists the files that an index covers and the columns that it derives, `snapshot.py` reads the
+runs as one. `coverage.py` describes indexes, the files that they cover and derived columns, `snapshot.py` reads the
 contents of one version, `paths.py` normalizes and builds paths. Begin at `snapshot.py` to read, and at `instant.py` to
 change what is on disk.
 """

@@ -263,7 +263,7 @@ class CachedRun:
         self, reader: SortedFileReader, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]
     ) -> IdEntries:
         """Return the same as `IdKeys.between` of this run's `reader`, tombstones included. A block that is requested a
-        second time is decoded whole and cached."""
+        second time is decoded whole, and cached if it is small."""
         first, last = ends
         keys = [prefix + end.to_bytes(8, "big") for end in ends]
         blocks = reader.block_range(start=keys[0], stop=prefix_successor(keys[1]))

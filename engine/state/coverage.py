@@ -176,7 +176,7 @@ class DerivedColumn(NamedTuple):
 
 
 def distinct_name(name: str, names: set[str]) -> str:
-    """Return a derived column's name (`tags[]`, `lower(email)`) that no column's name or path equals or begins with."""
+    """Return a derived column's name (`tags[]`, `lower(email)`), changed if it may also be a column's name or path."""
     while any(name == other or name.startswith(f"{other}.") for other in names):
         name = f"value of {name}"
     return name

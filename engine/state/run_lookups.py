@@ -100,8 +100,8 @@ def _read_parts(
     reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
 ) -> list[IdEntries]:
     """Return what `_read` returns of a large run, in ascending parts: each is a layer, so nothing is copied to join
-    them. Parts of a remote run are read in parallel. Those of a local run are not: decoding a block is many short steps
-    between which threads pass Python to each other, and two threads take longer than one (decisions/statistics.md)."""
+    them. Parts of a remote run are read in parallel, those of a local run are not: decoding a block is many short steps
+    between which threads pass Python's lock on, so two take longer than one (docs/decisions/statistics.md)."""
     keys = reader.by_id(prefix)
 
     def work(piece: np.ndarray) -> IdEntries:
