@@ -219,7 +219,7 @@ def test_files_with_field_ids_of_their_own_are_refused(tmp_path):
         table.sync()
     planned, read = _tables(served({"lake.t": tmp_path / "lake"}))
     assert _values(planned, "b", EqualTo("a", 1)) == [10]
-    with pytest.raises(RESTError, match=r"1\.parquet: its columns have field ids"):
+    with pytest.raises(RESTError, match=r"1\.parquet: its columns have their own field ids"):
         planned.scan().to_arrow()
     assert "field ids" in read.properties["skipstone.manifests"]
 
