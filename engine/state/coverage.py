@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +150,8 @@ class IndexState:
         return self.kind == "stats"
 
 
-class Expression(NamedTuple):
+@dataclass(frozen=True)
+class Expression:
     """An expression over columns that an index covers.
 
     node      as in `predicates/expressions.py`; its columns are positions in `columns`
@@ -161,7 +162,8 @@ class Expression(NamedTuple):
     columns: tuple[int, ...]
 
 
-class DerivedColumn(NamedTuple):
+@dataclass(frozen=True)
+class DerivedColumn:
     """The elements of a list column (a row has any number of them, and none if its list is null or empty), or an
     expression (a row has one value).
 
