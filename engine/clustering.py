@@ -200,6 +200,10 @@ class Placement:
         self.lanes = np.array(lanes, dtype=np.int32)
         self.lane_count = int(self.lanes[-1]) + 1 if lanes else 0
 
+    def partition_of(self, bucket: int) -> int:
+        """The partition to which a bucket belongs."""
+        return int(np.searchsorted(self._firsts, bucket, side="right")) - 1
+
     def buckets_of(self, partition: int, keys: Keys, first: int = 0) -> np.ndarray:
         """int64 [n]: the bucket of each row of a partition; `first` as in `Buckets.of`."""
         cut = self._cut.get(partition)

@@ -1,14 +1,10 @@
-"""Clustering: files rewritten so that rows alike in some columns lie together, and bounds can tell files apart.
+"""Clustering: files are rewritten so that similar rows are in the same files, and bounds can tell files apart.
 
-    sks.cluster(spark, "lake/flights", by=["origin", "dep_delay"], curve="hilbert", where="year = 2013")
-
-It runs two jobs of Spark. The first samples the columns to cluster by, from which the driver learns the order of rows
-and where to cut it into files (`engine.clustering`). The second reads the files, shuffles their rows and writes them
-anew, with all that the table's indexes keep of written rows. The driver then publishes one replace. It holds the sample
-and the names of files, never their rows.
-
-Files are rewritten whole, and rows stay in their partitions. Whatever fails before the commit leaves the table as it
-was; what tasks had written by then is removed by a clean.
+It runs two jobs of Spark. The first samples the columns to cluster by: the driver computes the order of rows and where
+to cut it into files (`engine.clustering`). The second reads the files, shuffles their rows and writes them again, with
+all that the table's indexes keep of written rows. The driver then publishes one replace. It has the sample and the
+names of files, never their rows. If anything fails before the commit, the table is unchanged; a clean removes what
+tasks had written.
 """
 
 from __future__ import annotations
@@ -16,23 +12,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 
 from ..engine.choices import Curve
-from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
+from ..engine.clustering import ORDERS, Placement, RowOrder, check_columns
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
-from ..engine.rows_by_key.rewrite import OldFile, with_codec_of
+from ..engine.rows_by_key.rewrite import OldFile, old_files, with_codec_of
 from ..engine.scan.file_tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .clustering_tasks import PIECES_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
+from .clustering_tasks import PIECES_SCHEMA, FileShare, deal_rows, sample_rows, write_lane
 from .columns import without_unknowns
-from .jobs import RESULT_SCHEMA, frame_of_parts, map_parts, run_frame
-from .old_calendar import rewritable
+from .jobs import RESULT_SCHEMA, batches_only, frame_of_parts, map_parts, run_frame
+from .old_calendar import check_rewritable
 from .sessions import read_where
 from .shares import pack
 from .spark_versions import check_spark, slots
@@ -140,21 +137,26 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        chosen = rewritable(table, plan.planning, tasks)
+        files = old_files(plan.planning, tasks)
+        check_rewritable(table.handle, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
             spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), plan.planning.storage, tasks)
-            work = _Rewrite(spark, table, chosen, columns, curve, spec, report)
-            order, keys = work.sample()
-            written = work.write(order, keys)
+            written = _rewritten(spark, table, files, columns, curve, spec, report)
             for result in written:
                 tx.add_task(result)
             tx.remove([task.path for task in tasks])
-            _check_rows(tasks, written)
-        files = sum(part.files.num_rows for result in written for part in result)
-        rows = _rows_in(written)
+            rows = sum(sum(part.files.column("row_count").to_pylist()) for result in written for part in result)
+            planned = sum(task.row_count for task in tasks)
+            if planned != rows and all(task.is_exact for task in tasks):
+                raise CorruptionError(
+                    f"{len(tasks):,} files should contain {planned:,} rows, and {rows:,} were read and written; "
+                    "nothing is committed. A row count that add_files() was given is wrong, or a disk is: see "
+                    "verify(deep=True)"
+                )
+        count = sum(part.files.num_rows for result in written for part in result)
         gains = {name: (share, table.layout(name).share_read) for name, share in before.items()}
-        return Clustering(table.version, curve, columns, rows, len(tasks), files, gains)
+        return Clustering(table.version, curve, columns, rows, len(tasks), count, gains)
 
 
 def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
@@ -170,92 +172,50 @@ def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
     return columns
 
 
-class _Rewrite:
-    """The two jobs, of one set of files."""
+def _rewritten(
+    spark: SparkSession,
+    table: Table,
+    files: Sequence[OldFile],
+    by: tuple[str, ...],
+    curve: Curve,
+    spec: TaskSpec,
+    progress: Progress | None,
+) -> list[list[TaskResult]]:
+    """The results of the tasks that write the rows of some files again, in the order of the rows."""
+    texts = list(dict.fromkeys(file.partition for file in files))
+    number_of = {file.task.path: texts.index(file.partition) for file in files}
+    counts = np.zeros(len(texts), dtype=np.int64)
+    for file in files:
+        counts[number_of[file.task.path]] += file.task.row_count
+    total = max(1, int(counts.sum()))
+    # All rows of a file, whatever an index contains of the predicate.
+    every = [replace(f.task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}) for f in files]
+    parts = [[FileShare(one, number_of[one.task.path]) for one in shares] for shares in pack(every, slots(spark))]
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: Table,
-        files: Sequence[OldFile],
-        columns: tuple[str, ...],
-        curve: str,
-        spec: TaskSpec,
-        progress: Progress | None,
-    ):
-        self._spark, self._columns, self._curve, self._spec, self._progress = spark, columns, curve, spec, progress
-        names = [name for name in table.schema.names if name not in table.handle.instant.partitioning]
-        self._whole, self._sampled = (table.scan(None, read).planning.context for read in (names, columns))
-        self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
-        tasks, texts = [file.task for file in files], {file.task.path: file.partition for file in files}
-        numbers: dict[str, int] = {}
-        for text in texts.values():
-            numbers.setdefault(text, len(numbers))
-        self._rows = np.zeros(len(numbers), dtype=np.int64)
-        for task in tasks:
-            self._rows[numbers[texts[task.path]]] += task.row_count
-        self._bytes = sum(task.size_bytes for task in tasks)
-        # All rows of a file, whatever an index knows of the predicate.
-        whole = [replace(task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}) for task in tasks]
-        self._parts = [
-            [FileShare(share, numbers[texts[share.task.path]], texts[share.task.path]) for share in shares]
-            for shares in pack(whole, slots(spark))
-        ]
+    rate = min(1.0, min(max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // spec.file_rows), _SAMPLE_ROWS_MAX) / total)
+    sample = partial(sample_rows, context=table.scan(None, by).planning.context, rate=rate)
+    empty = pa.schema([(name, table.schema.field(name).type) for name in by]).empty_table()
+    sampled: list[list[pa.Table]] = [[empty] for _ in texts]
+    for found in map_parts(spark, sample, parts, step="sample, parts", progress=progress):
+        for number, rows in found.items():
+            sampled[number].append(rows)
+    samples = [pa.concat_tables(tables) for tables in sampled]
+    order = RowOrder(curve, pa.concat_tables(samples))
 
-    def sample(self) -> tuple[RowOrder, dict[int, Keys]]:
-        """The order of rows, and the keys of sampled ones by partition."""
-        total = max(1, int(self._rows.sum()))
-        rows = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
-        work = SampleRows(self._sampled, min(1.0, min(rows, _SAMPLE_ROWS_MAX) / total))
-        sampled = map_parts(self._spark, work, self._parts, step="sample, parts", progress=self._progress)
-        tables: dict[int, list[pa.Table]] = {number: [self._empty] for number in range(len(self._rows))}
-        for part in sampled:
-            for number, sample in part.items():
-                tables[number].append(sample)
-        samples = {number: pa.concat_tables(parts) for number, parts in tables.items()}
-        order = RowOrder(self._curve, pa.concat_tables(samples.values()))
-        return order, {number: order.keys(sample) for number, sample in samples.items()}
-
-    def write(self, order: RowOrder, keys: Mapping[int, Keys]) -> list[list[TaskResult]]:
-        """The results of the writing tasks, in the order of the rows."""
-        files = max(1, round(int(self._rows.sum()) / self._spec.file_rows))
-        placement = Placement(keys, self._rows.tolist(), self._spec.file_rows, self._bucket_rows(files))
-        deal = DealRows(self._whole, order, placement)
-        # A file ends where its range does, even if the range holds more rows or bytes than the sample promised.
-        spec = replace(self._spec, file_rows=2 * self._spec.file_rows, file_bytes=2 * self._spec.file_bytes)
-        write = WriteRows(spec, order)
-        lanes = placement.lane_count
-        frame = _shuffled(deal, write, lanes, frame_of_parts(self._spark, self._parts))
-        rows = run_frame(self._spark, frame, lanes, step="files", progress=self._progress)
-        return [result for _, result in sorted(rows, key=lambda row: row[0])]
-
-    def _bucket_rows(self, files: int) -> int:
-        row_bytes = self._bytes / max(1, int(self._rows.sum()))
-        fitting = int(_BUCKET_BYTES / max(row_bytes, 1e-9))
-        rows = max(_BUCKET_ROWS_MIN, min(_BUCKET_ROWS_MAX, fitting))
-        return max(rows, files * self._spec.file_rows // _PIECES_MAX)
-
-
-def _shuffled(deal: DealRows, write: WriteRows, lanes: int, shares: DataFrame) -> DataFrame:
-    pieces = shares.mapInArrow(deal, PIECES_SCHEMA)
-    return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, RESULT_SCHEMA)
-
-
-def _rows_in(written: Sequence[Sequence[TaskResult]]) -> int:
-    return sum(sum(part.files.column("row_count").to_pylist()) for result in written for part in result)
-
-
-def _check_rows(tasks: Sequence[FileTask], written: Sequence[Sequence[TaskResult]]) -> None:
-    """Raises CorruptionError where not all rows were written: better no commit than one that loses some."""
-    planned, rows = sum(task.row_count for task in tasks), _rows_in(written)
-    if planned != rows and all(task.is_exact for task in tasks):
-        raise CorruptionError(
-            f"{len(tasks):,} files should contain {planned:,} rows, and {rows:,} were read and written; nothing is "
-            "committed. A row count that add_files() was given is wrong, or a disk is: see verify(deep=True)"
-        )
-
-
-# -- the files that it writes -----------------------------------------------------------------------------------------
+    fitting = int(_BUCKET_BYTES * total / max(1, sum(file.task.size_bytes for file in files)))
+    bucket_rows = max(_BUCKET_ROWS_MIN, min(_BUCKET_ROWS_MAX, fitting), total // _PIECES_MAX)
+    keys = {number: order.keys(rows) for number, rows in enumerate(samples)}
+    placement = Placement(keys, counts.tolist(), spec.file_rows, bucket_rows)
+    names = [name for name in table.schema.names if name not in table.handle.instant.partitioning]
+    deal = partial(deal_rows, context=table.scan(None, names).planning.context, order=order, placement=placement)
+    # A file ends where its range does, even if the range has more rows or bytes than the sample promised.
+    spec = replace(spec, file_rows=2 * spec.file_rows, file_bytes=2 * spec.file_bytes)
+    write = partial(write_lane, spec=spec, order=order, placement=placement, texts=texts)
+    pieces = frame_of_parts(spark, parts).mapInArrow(batches_only(deal), PIECES_SCHEMA)
+    lanes = pieces.repartitionById(placement.lane_count, "lane").sortWithinPartitions("bucket")
+    rows = lanes.mapInArrow(batches_only(write), RESULT_SCHEMA)
+    results = run_frame(spark, rows, placement.lane_count, step="files", progress=progress)
+    return [result for _, result in sorted(results, key=lambda row: row[0])]
 
 
 def _with_sizes(spec: TaskSpec, tasks: Sequence[FileTask], sizes: Mapping[str, int | None]) -> TaskSpec:

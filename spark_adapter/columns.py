@@ -69,15 +69,11 @@ _COMPARISONS = frozenset({"=", "<=>", "!=", "<", "<=", ">", ">="})
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TYPES = {
     "tinyint": pa.int8(),
-    "byte": pa.int8(),
     "smallint": pa.int16(),
-    "short": pa.int16(),
     "int": pa.int32(),
     "integer": pa.int32(),
     "bigint": pa.int64(),
-    "long": pa.int64(),
     "float": pa.float32(),
-    "real": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
     "binary": pa.binary(),
@@ -202,34 +198,36 @@ class _Reader:
         raise _NotUnderstoodError(tree.reason if isinstance(tree, Opaque) else "it is no truth value")
 
     def _call(self, tree: Call) -> Node:
-        name, arguments = tree.name, tree.arguments
-        if name in ("and", "or"):
-            return (And if name == "and" else Or)(tuple(self.predicate(part) for part in arguments))
-        if name == "!" and len(arguments) == 1:
-            return Not(self.predicate(arguments[0]))
-        if name in _COMPARISONS and len(arguments) == 2:
-            return self._comparison(name, *arguments)
-        if name == "isnull" and len(arguments) == 1:
-            return IsNull(self._operand(arguments[0]).node)
-        if name == "isnotnull" and len(arguments) == 1:
-            return Not(IsNull(self._operand(arguments[0]).node))
-        if name == "isnan" and len(arguments) == 1:
-            return self._is_nan(arguments[0])
-        if name == "between" and len(arguments) == 3:
-            value, low, high = arguments
-            return And((self.predicate(Call(">=", (value, low))), self.predicate(Call("<=", (value, high)))))
-        if name == "in" and arguments:
-            return self._in(arguments[0], arguments[1:])
-        if name == "startswith" and len(arguments) == 2:
-            return StartsWith(*self._text(*arguments))
-        if name == "like" and len(arguments) in (2, 3):
-            return self._like(arguments)
-        if name in ("contains", "endswith") and len(arguments) == 2:
-            column, text = self._text(*arguments)
-            return Like(column, f"%{_escaped(text)}{'%' if name == 'contains' else ''}", "\\")
-        if name in ("rlike", "regexp_like", "regexp") and len(arguments) == 2:
-            return self._rlike(tree)
-        raise _NotUnderstoodError(f"{name} is not understood")
+        match tree.name, tree.arguments:
+            case ("and" | "or") as name, parts:
+                return (And if name == "and" else Or)(tuple(map(self.predicate, parts)))
+            case "!", (inner,):
+                return Not(self.predicate(inner))
+            case op, (left, right) if op in _COMPARISONS:
+                return self._comparison(op, left, right)
+            case "isnull", (operand,):
+                return IsNull(self._operand(operand).node)
+            case "isnotnull", (operand,):
+                return Not(IsNull(self._operand(operand).node))
+            case "isnan", (operand,):
+                return self._is_nan(operand)
+            case "between", (value, low, high):
+                return And((self.predicate(Call(">=", (value, low))), self.predicate(Call("<=", (value, high)))))
+            case "in", (value, *values):
+                return self._in(value, tuple(values))
+            case "startswith", (left, right):
+                return StartsWith(*self._text(left, right))
+            case "like", (left, right, *escape) if len(escape) < 2:
+                return self._like(left, right, *escape)
+            case ("contains" | "endswith") as name, (left, right):
+                column, text = self._text(left, right)
+                return Like(column, f"%{_escaped(text)}{'%' if name == 'contains' else ''}", "\\")
+            case (("rlike" | "regexp_like" | "regexp"), (left, right)):
+                # Java and RE2 read alike what is required of the texts. Spark tests the rows.
+                column, pattern = self._text(left, right)
+                tested, implied = Unknown(str(tree), "Spark tests the rows"), _likes(texts_of_regex(pattern), column)
+                return tested if implied is None else And((implied, tested))
+        raise _NotUnderstoodError(f"{tree.name} is not understood")
 
     def _comparison(self, op: str, left: Tree, right: Tree) -> Node:
         if isinstance(left, Value) and not isinstance(right, Value):
@@ -249,6 +247,8 @@ class _Reader:
 
     def _in(self, left: Tree, right: tuple[Tree, ...]) -> Node:
         values = [value for value in right if isinstance(value, Value)]
+        if not right:  # FALSE, or NULL in some sessions
+            return And((Constant(False), Unknown(f"{left} IN ()", "Spark tests the rows")))
         if len(values) < len(right) or len({value.type for value in values} - {"null"}) > 1:
             raise _NotUnderstoodError("a list of literals of one type is expected")
         operand = self._operand_beside(left, values)
@@ -269,19 +269,11 @@ class _Reader:
             raise _NotUnderstoodError("isnan is for floating point")
         return is_nan(operand.node)
 
-    def _like(self, arguments: tuple[Tree, ...]) -> Node:
-        column, pattern = self._text(*arguments[:2])
-        escape = arguments[2] if len(arguments) == 3 else Value("string", "\\")
+    def _like(self, left: Tree, right: Tree, escape: Tree = Value("string", "\\")) -> Node:  # noqa: B008
+        column, pattern = self._text(left, right)
         if not (isinstance(escape, Value) and isinstance(escape.value, str) and len(escape.value) == 1):
             raise _NotUnderstoodError("an escape of one character is expected")
         return Like(column, pattern, escape.value)
-
-    def _rlike(self, tree: Call) -> Node:
-        """The texts that a regular expression requires, if Java and RE2 read it alike. Spark tests the rows."""
-        column, pattern = self._text(*tree.arguments)
-        tested = Unknown(str(tree), "Spark tests the rows")
-        implied = _likes(texts_of_regex(pattern), column)
-        return tested if implied is None else And((implied, tested))
 
     def _text(self, left: Tree, right: Tree) -> tuple[Column | Cast, str]:
         """A column of texts, and the text that it is matched with."""
@@ -331,17 +323,7 @@ class _Reader:
             if len(same) != 1:
                 if depth == 0 and not same:
                     raise _no_column(part, self._schema)
-                if self._session.case_sensitive is None:
-                    raise _RefusedError(
-                        f"{'.'.join(parts)}: names differ in case alone, so a session says which column "
-                        f"it is; {_WAYS_OUT}"
-                    )
                 raise _NotUnderstoodError(f"{'.'.join(parts)} is no field of structs, or more than one")
-            if self._session.case_sensitive is None and same[0].name != part:
-                raise _RefusedError(
-                    f"{part}: whether it names column {same[0].name!r} depends on a session's case "
-                    f"sensitivity; write it as the table does, or {_WAYS_OUT}"
-                )
             kind = plain_type(same[0].type)
             path.append(same[0].name)
             fields = list(kind) if pa.types.is_struct(kind) else []
@@ -351,7 +333,7 @@ class _Reader:
         return Column(name), same[0].type
 
     def _is_name(self, name: str, other: str) -> bool:
-        if name == other or self._session.case_sensitive:
+        if name == other or self._session.case_sensitive is not False:  # not known without a session
             return name == other
         return name.lower() == other.lower() or name.upper() == other.upper()
 

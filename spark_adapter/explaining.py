@@ -17,7 +17,7 @@ from ..engine.scan.steps import count_of
 from ..errors import InvalidArgumentError, NotReadableError
 from . import catalyst
 from .columns import where_node, where_of
-from .relations import find_relations, has_unpushed_filter
+from .sessions import find_relations
 from .shares import cut_of
 from .spark_versions import check_spark
 
@@ -52,7 +52,8 @@ def explain(frame: DataFrame) -> str:
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
         )
     texts = [_explained(request, is_ours) for request, is_ours in scans]
-    if has_unpushed_filter(frame):
+    is_whole = any(request.where is request.predicate is request.residual is None for request, _ in scans)
+    if is_whole and catalyst.has_filter(catalyst.optimized_plan(frame)):
         texts[-1] += (
             "\n\nSpark's own filter above a scan does not use the index; sks.optimized(df) passes it to the scan"
         )
@@ -96,7 +97,6 @@ def _tasks_line(plan: Plan, request: Request) -> str:
     row_groups = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
-    if merged.any():
-        rest += f", and {int(merged.sum()):,} slices that the reader of their own format merges"
+    rest += f", and {int(merged.sum()):,} slices that the reader of their own format merges" if merged.any() else ""
     tasks = count_of(max(1, len(cut.slices)), "task")
     return f"Spark reads {count_of(row_groups, 'row group')}{rest} of {count_of(files, 'file')} in {tasks}"

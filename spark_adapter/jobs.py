@@ -219,75 +219,54 @@ def run_action(
 
     Raises SkipstoneError if an executor raised one, else Spark's own error.
     """
+    context: Any = context_of(spark)
+    tag = f"skipstone-{uuid.uuid4().hex}"
+    outcome: list[Any] = []
+
+    def act() -> None:
+        try:
+            (spark.addTag if context is None else context.addJobTag)(tag)
+            outcome.append((action(), None))
+        except BaseException as error:  # the caller's thread raises it
+            outcome.append((None, error_in(error) or error))
+
+    session = {} if context is not None else {"session": spark}
+    thread = InheritableThread(act, **session, name="skipstone-spark-job", daemon=True)
     if progress:
         progress(step, 0, tasks)
-    watched = _WatchedAction(spark, action, tasks)
+    thread.start()
+    shown = total = 0
     try:
-        result = watched.run(step, progress)
-    except Exception as error:
-        ours = error_in(error)
-        if ours is None:
-            raise
-        raise ours from None
+        while thread.is_alive():
+            thread.join(_POLL_S)
+            if progress and context is not None:
+                completed, total = _completed(context, tag, tasks)
+                if shown < completed < total:
+                    shown = completed
+                    progress(step, completed, total)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the caller's own exception matters more
+            spark.interruptTag(tag) if context is None else context.cancelJobsWithTag(tag)
+        thread.join()
+        raise
+    result, error = outcome[0]
+    if error is not None:
+        raise error
     if progress:
-        total = tasks or max(1, watched.completed()[1])
+        total = tasks or max(1, total)
         progress(step, total, total)
     return result
 
 
-class _WatchedAction:
-    """An action in a thread, which is watched by a tag of its own, and cancelled if the caller is interrupted."""
-
-    def __init__(self, spark: Any, action: Callable[[], Any], tasks: int | None):
-        self._spark, self._action, self._tasks = spark, action, tasks
-        self._context: Any = context_of(spark)
-        self._tag = f"skipstone-{uuid.uuid4().hex}"
-        self._result: Any = None
-        self._error: BaseException | None = None
-        session = {} if self._context is not None else {"session": spark}
-        self._thread = InheritableThread(self._act, **session, name="skipstone-spark-job", daemon=True)
-
-    def run(self, step: str, progress: Progress | None) -> Any:
-        """Return the action's result, or raise its error."""
-        self._thread.start()
-        shown = 0
-        try:
-            while self._thread.is_alive():
-                self._thread.join(_POLL_S)
-                completed, tasks = self.completed() if progress else (0, 0)
-                if progress and shown < completed < tasks:
-                    shown = completed
-                    progress(step, completed, tasks)
-        except BaseException:
-            with contextlib.suppress(Exception):  # the caller's own exception matters more
-                if self._context is None:
-                    self._spark.interruptTag(self._tag)
-                else:
-                    self._context.cancelJobsWithTag(self._tag)
-            self._thread.join()
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def _act(self) -> None:
-        try:
-            (self._spark.addTag if self._context is None else self._context.addJobTag)(self._tag)
-            self._result = self._action()
-        except BaseException as error:  # the caller's thread raises it
-            self._error = error
-
-    def completed(self) -> tuple[int, int]:
-        """Return how many tasks are completed, and of how many; (0, 0) over Spark Connect."""
-        if self._context is None:
-            return 0, 0
-        tracker = self._context.statusTracker()
-        jobs = map(tracker.getJobInfo, jobs_with_tag(self._context, self._tag))
-        ids = [stage for job in jobs if job is not None for stage in job.stageIds]
-        stages = [stage for stage in map(tracker.getStageInfo, ids) if stage is not None]
-        if self._tasks is None:
-            return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
-        return max((s.numCompletedTasks for s in stages if s.numTasks == self._tasks), default=0), self._tasks
+def _completed(context: Any, tag: str, tasks: int | None) -> tuple[int, int]:
+    """Return how many tasks of the jobs with a tag are completed, and of how many."""
+    tracker = context.statusTracker()
+    jobs = map(tracker.getJobInfo, jobs_with_tag(context, tag))
+    ids = [stage for job in jobs if job is not None for stage in job.stageIds]
+    stages = [stage for stage in map(tracker.getStageInfo, ids) if stage is not None]
+    if tasks is None:
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+    return max((stage.numCompletedTasks for stage in stages if stage.numTasks == tasks), default=0), tasks
 
 
 def error_in(error: BaseException) -> SkipstoneError | None:

@@ -1,189 +1,87 @@
 """`create`, `create_index`, `refresh_index`, `optimize`, `sync`, `verify`, `clean`: the methods of a table, with the
-work on many files done by executors, who must see the table under the same name.
-
-The driver lists, decides, commits, and does small work alone. Executors read footers and columns, check and remove
-files. A task may run twice, so the files that it writes have fresh names; the driver commits those of one
-attempt, and a clean removes the others. No other process sees anything before the commit. Results and errors are those
-of the methods.
-
-A large index is built in waves of about a minute: each is a job, and a version. After a driver was killed,
-`refresh_index` continues from there.
-"""
+work on many files done by executors (`executors`). Results and errors are those of the methods."""
 
 from __future__ import annotations
 
-import math
+import datetime as dt
 import os
-import time
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-import numpy as np
 import pyarrow as pa
 
-from ..engine.choices import IndexKindName
-from ..engine.commit.clean import remove_file, remove_here
+from ..engine.choices import IndexKindName, Maintenance, NewColumns, NewTypes, OnMisfit, ShardSize, TableSource
 from ..engine.create import create as create_here
-from ..engine.indexes.kind import BuildContext, BuildPart, BuildResult, IndexKind, kind_named
-from ..engine.indexes.task_result import TaskResult
-from ..engine.lakes.directory import entries_of
-from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
-from ..engine.state import IndexState
-from ..engine.state.leftovers import Leftovers
-from ..engine.state.paths import task_path
-from ..engine.storage import Entry, Storage, StorageOptions, open_storage, options_of
-from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
-from ..engine.verify import Finding, file_findings
-from .jobs import PARTS_PER_CORE, map_parts
-from .shares import OPEN_BYTES, split_evenly
-from .spark_versions import slots
+from .executors import Executors, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..engine.commit.sync import SyncResult
-    from ..engine.handle import Handle
     from ..engine.table import Table
+    from ..engine.verify import Finding
 
-_PART_FILES_MIN = 64  # footers that take about as long as a task
-_PART_BYTES_MIN = 16 << 20  # of data files: reading a column of them takes about as long as a task
-_FIRST_BYTES_PER_CORE = 256 << 20  # of the first wave of a build, which shows how fast the next ones are
-
-
-@dataclass(frozen=True)
-class _Places:
-    """What an executor opens a table with."""
-
-    location: str
-    index_location: str
-    options: StorageOptions
-
-    @classmethod
-    def of(cls, storage: Storage, index_storage: Storage) -> _Places:
-        return cls(storage.uri, index_storage.uri, options_of(storage, index_storage))
-
-    def storage(self) -> Storage:
-        return open_storage(self.location, self.options)
-
-    def index_storage(self) -> Storage:
-        return open_storage(self.index_location, self.options, is_index=True)
+Path = str | os.PathLike[str]
 
 
-class _Executors:
-    """What a handle has do the work on many files: `Handle.executors`."""
+class Places(TypedDict, total=False):
+    """Where the index is, if not in the table, and what opens an object store."""
 
-    def __init__(self, spark: SparkSession):
-        self.progress: Progress | None = None  # of `check_files`
-        self._spark = spark
-        self._slots = slots(spark)
-        self._wave_bytes: float = _FIRST_BYTES_PER_CORE * self._slots
-
-    def attach(self, request: AttachRequest) -> tuple[list[TaskResult], tuple[dict, ...]]:
-        """As `attach_all`; executors read the footers of many files, and progress is reported as "footers, parts"."""
-        listed, index_storage = request.listed, request.index_storage
-        if listed.num_rows < _PART_FILES_MIN:
-            return attach_all(request)
-        parts = min(PARTS_PER_CORE * self._slots, -(-listed.num_rows // _PART_FILES_MIN))
-        cuts = split_evenly([1.0] * listed.num_rows, max(parts, -(-listed.num_rows // TASK_FILES)))
-        places = _Places.of(request.storage, index_storage)
-
-        def note(result: TaskResult) -> None:
-            if result.index is not None:
-                request.leftovers.add(index_storage, result.index.path)
-
-        results = map_parts(
-            self._spark,
-            partial(_attach_part, places, request.transaction, request.reading),
-            [listed[cut] for cut in cuts],
-            step="footers, parts",
-            progress=request.progress,
-            on_result=note,
-        )
-        for result in results:
-            if not result.files.num_rows and result.index is not None:
-                index_storage.delete(result.index.path)
-        quarantined = tuple(each for result in results for each in result.quarantined)
-        return [result for result in results if result.files.num_rows], quarantined
-
-    def build(
-        self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext
-    ) -> BuildResult:
-        """One job, over as many files as are worth publishing at a time."""
-        weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + OPEN_BYTES
-        count = files.num_rows  # of footers all in one job, since aggregates count the files that they cover
-        if kind.reads_data:
-            count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
-        start_s = time.monotonic()
-        shares = self._run(handle, index, files.slice(0, count), weights[:count], job)
-        if kind.reads_data:
-            bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
-            self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
-        built = kind.join_parts(handle, index, [part for share in shares for part in share], job)
-        return replace(built, not_reached=files.column("file_id")[count:].to_pylist())
-
-    def _run(
-        self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: BuildContext
-    ) -> list[list[BuildPart]]:
-        """What executors make of the files. Each file that they write is noted, in case the rest fails."""
-        storage = handle.index_storage
-        columns = ", ".join(handle.instant.names_of(index)[:3])
-        parts = max(1, min(PARTS_PER_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
-        places = _Places.of(handle.storage, storage)
-
-        def note(built: list[BuildPart]) -> None:
-            for path in (path for part in built for path in part.paths):
-                job.leftovers.add(storage, path)
-
-        return map_parts(
-            self._spark,
-            partial(_build_part, places, handle.version, job.transaction, index),
-            [files[cut] for cut in split_evenly(weights, parts)],
-            step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
-            progress=job.progress,
-            on_result=note,
-        )
-
-    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
-        """As `file_findings`."""
-        if files.num_rows < _PART_FILES_MIN:
-            return file_findings(handle.storage, files, deep)
-        work = partial(_check_files, _Places.of(handle.storage, handle.index_storage), deep)
-        findings = map_parts(self._spark, work, self._even(files), step="files, parts", progress=self.progress)
-        return [finding for part in findings for finding in part]
-
-    def remove(self, handle: Handle, files: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
-        """As `remove_here`."""
-        if len(files) < _PART_FILES_MIN:
-            remove_here(handle, files, progress)
-            return
-        work = partial(_remove_part, _Places.of(handle.storage, handle.index_storage))
-        map_parts(self._spark, work, self._even(list(files)), step="clean, parts", progress=progress)
-
-    def _even(self, items: Any) -> list[Any]:
-        """Divide a sequence or a table into a few parts per core."""
-        return [items[cut] for cut in split_evenly([1.0] * len(items), PARTS_PER_CORE * self._slots)]
+    index_path: Path | None
+    storage_options: Mapping[str, str] | None
 
 
-@contextmanager
-def _opened(spark: SparkSession, path: str | os.PathLike, options: dict[str, Any]) -> Iterator[Table]:
-    """The table whose work on many files executors do. Takes `index_path` and `storage_options` out of the options."""
-    places = {name: options.pop(name) for name in ("index_path", "storage_options") if name in options}
-    with open_table(path, **places) as table:
-        table.handle.executors = _Executors(spark)
-        yield table
+class Reported(Places, total=False):
+    """`progress` is called as f(step, done, total); True shows a bar on stderr."""
+
+    progress: Progress | bool | None
 
 
-# -- create and sync --------------------------------------------------------------------------------------------------
+class SyncOptions(Reported, total=False):
+    """As for `Table.sync`."""
+
+    new_columns: NewColumns
+    new_types: NewTypes
+    refresh: bool
+    dry_run: bool
 
 
-def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Table:
-    """Index Parquet files in place, as `skipstone.create` with its arguments (`partitioning`, `files`, `columns`,
-    `index_path`, `storage_options`, `progress`, ...). Executors read the footers.
+class IndexOptions(Reported, total=False):
+    """As for `Table.create_index`."""
+
+    fpp: float | None
+    maintain: Maintenance
+    shard_bytes: int | ShardSize | None
+    ignore_case: bool | None
+    include: str | Sequence[str] | None
+
+
+class CleanOptions(Reported, total=False):
+    """As for `Table.clean`."""
+
+    retain_versions: int
+    min_age: dt.timedelta
+    delete_data: bool
+    dry_run: bool
+
+
+class CreateOptions(Reported, total=False):
+    """As for `skipstone.create`."""
+
+    schema: pa.Schema | None
+    partitioning: Literal["hive"] | str | Sequence[str] | pa.Schema | None
+    source: TableSource | None
+    files: Sequence[str] | pa.Table | None
+    columns: Sequence[str] | None
+    name: str | None
+    catalog: Any
+    on_misfit: OnMisfit
+    ignore_deletes: bool
+
+
+def create(spark: SparkSession, path: Path, **options: Unpack[CreateOptions]) -> Table:
+    """Index Parquet files in place, as `skipstone.create` with its arguments. Executors read the footers.
 
     With `source="delta"` or `"iceberg"`, whose logs contain what footers would, and for a table that starts empty or
     whose files an Arrow table describes, the driver does it alone.
@@ -194,29 +92,18 @@ def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Tabl
     Raises:
         As `skipstone.create`.
     """
-    return create_here(path, attach=_Executors(spark).attach, **options)
+    return create_here(path, attach=Executors(spark).attach, **options)
 
 
-def sync(spark: SparkSession, path: str | os.PathLike, **options: Any) -> SyncResult:
+def sync(spark: SparkSession, path: Path, **options: Unpack[SyncOptions]) -> SyncResult:
     """As `Table.sync`, with its arguments: the driver lists, and executors read the footers of many new files. With
     `refresh` they also build what indexes lack. The driver follows a log of another format."""
-    with _opened(spark, path, options) as table:
-        return table.sync(**options)
-
-
-def _attach_part(places: _Places, transaction: str, reading: FooterReading, listed: pa.Table) -> TaskResult:
-    """Read the footers of listed files, and write their task index file."""
-    index_storage, path = places.index_storage(), task_path(transaction, f"attached-{uuid.uuid4().hex[:12]}")
-    with Leftovers() as leftovers:
-        leftovers.add(index_storage, path)
-        return attach_files(places.storage(), index_storage, path, list(entries_of(listed)), reading)
-
-
-# -- indexes ----------------------------------------------------------------------------------------------------------
+    with opened(spark, path, options) as (table, rest):
+        return table.sync(**rest)
 
 
 def create_index(
-    spark: SparkSession, path: str | os.PathLike, columns: str | Sequence[str], kind: IndexKindName, **options: Any
+    spark: SparkSession, path: Path, columns: str | Sequence[str], kind: IndexKindName, **options: Unpack[IndexOptions]
 ) -> int:
     """As `Table.create_index`, with its arguments, built by executors. Return the version.
 
@@ -226,50 +113,33 @@ def create_index(
     Raises:
         As `Table.create_index`, and errors of executors by their own type.
     """
-    with _opened(spark, path, options) as table:
-        return table.create_index(columns, kind, **options)
+    with opened(spark, path, options) as (table, rest):
+        return table.create_index(columns, kind, **rest)
 
 
 def refresh_index(
-    spark: SparkSession, path: str | os.PathLike, columns: str | Sequence[str], kind: IndexKindName, **options: Any
+    spark: SparkSession, path: Path, columns: str | Sequence[str], kind: IndexKindName, **options: Unpack[Reported]
 ) -> int:
     """As `Table.refresh_index`: executors index the files that an index lacks, also after a build that was killed.
     Return the version; no version is created if the index lacks nothing."""
-    with _opened(spark, path, options) as table:
-        return table.refresh_index(columns, kind, **options)
+    with opened(spark, path, options) as (table, rest):
+        return table.refresh_index(columns, kind, **rest)
 
 
-def optimize(spark: SparkSession, path: str | os.PathLike, **options: Any) -> int:
+def optimize(spark: SparkSession, path: Path, **options: Unpack[Reported]) -> int:
     """As `Table.optimize`: executors build what indexes lack, and the driver merges runs. Return the version; no
     version is created if there is nothing to do."""
-    with _opened(spark, path, options) as table:
-        return table.optimize(**options)
-
-
-def _build_part(places: _Places, version: int, transaction: str, index: IndexState, files: pa.Table) -> list[BuildPart]:
-    """Build parts of an index over some files, which are rows of the manifest."""
-    kind, parts = kind_named(index.kind), []
-    opened = open_table(
-        places.location, version=version, index_path=places.index_location, storage_options=places.options
-    )
-    with opened as table, Leftovers() as leftovers:
-        job = BuildContext(transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
-        while files.num_rows:
-            parts.append(kind.build_part(table.handle, index, files, job))
-            files = files.slice(files.num_rows - len(parts[-1].not_reached))
-    return parts
-
-
-# -- verify and clean -------------------------------------------------------------------------------------------------
+    with opened(spark, path, options) as (table, rest):
+        return table.optimize(**rest)
 
 
 def verify(
     spark: SparkSession,
-    path: str | os.PathLike,
+    path: Path,
     deep: bool = False,
     *,
     progress: Progress | bool | None = None,
-    **places: Any,
+    **places: Unpack[Places],
 ) -> list[Finding]:
     """As `Table.verify`: executors look at the data files, and with `deep` read their footers; the driver reads the
     index. Return what is wrong, in the order of `Table.verify`; [] if nothing is.
@@ -278,23 +148,13 @@ def verify(
         progress: called as f(step, done, total), or True for a bar on stderr.
         places: `index_path` and `storage_options`, as for `scan`.
     """
-    with _opened(spark, path, places) as table:
+    with opened(spark, path, places) as (table, rest):
         table.handle.executors.progress = progress_function(progress)
-        return table.verify(deep, **places)
+        return table.verify(deep, **rest)
 
 
-def _check_files(places: _Places, deep: bool, files: pa.Table) -> list[Finding]:
-    return file_findings(places.storage(), files, deep)
-
-
-def clean(spark: SparkSession, path: str | os.PathLike, **options: Any) -> pa.Table:
-    """As `Table.clean`, with its arguments: the driver lists, decides what is removed, and publishes it; executors
-    remove many files. Return what is removed (or would be): kind, path, size_bytes."""
-    with _opened(spark, path, options) as table:
-        return table.clean(**options)
-
-
-def _remove_part(places: _Places, files: list[tuple[str, Entry]]) -> None:
-    storage, index_storage = places.storage(), places.index_storage()
-    for kind, entry in files:
-        remove_file(storage, index_storage, kind, entry)
+def clean(spark: SparkSession, path: Path, **options: Unpack[CleanOptions]) -> pa.Table:
+    """As `Table.clean`, with its arguments; the driver does the work. Return what is removed (or would be): kind, path,
+    size_bytes."""
+    with opened(spark, path, options) as (table, rest):
+        return table.clean(**rest)

@@ -3,7 +3,7 @@
 With `datetimeRebaseModeInWrite=LEGACY`, or `int96RebaseModeInWrite=LEGACY`, Spark stores 1500-03-01 as the number of
 days that is 1500-03-10 for every other reader, and marks the footer. Spark's reader shifts such dates before 1582-10-15
 and instants before 1900 back. Skipstone's reader, pyarrow, DuckDB and polars return the stored values, and the index
-contains these. So Spark's own reader reads no such file for us, and no such file is rewritten.
+contains these. So Spark's own reader does not read such files for us, and they are not rewritten.
 
 INT96 is an instant to Spark, whatever the table's type; it has no bounds.
 """
@@ -11,29 +11,27 @@ INT96 is an instant to Spark, whatever the table's type; it has no bounds.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from ..base import canon
 from ..engine.parquet.footers import open_parquet
-from ..engine.parquet.leaves import leaf_array, leaf_types, top_level
-from ..engine.predicates import Or, col, parse
+from ..engine.parquet.leaves import top_level
 from ..engine.predicates.coerce import plain_type
-from ..engine.rows_by_key.rewrite import OldFile, old_files
+from ..engine.scan.duckdb_select import values_within
 from ..engine.scan.file_reader import verify_unchanged
 from ..engine.scan.file_tasks import FileTask
+from ..engine.scan.planning import PlannedScan
+from ..engine.scan.request import ScanRequest
 from ..engine.storage.threads import FOOTER_THREADS, prefetched, threads_for
 from ..errors import NotReadableError
 
 if TYPE_CHECKING:
-    from ..engine.predicates import Node
-    from ..engine.scan.planning import PlannedScan
-    from ..engine.table import Table
+    from ..engine.handle import Handle
 
 _FIRST_DAY = dt.date(1582, 10, 15)
 _FIRST_INSTANT = dt.datetime(1900, 1, 2, tzinfo=dt.UTC)  # after it, zones of both calendars agree
@@ -54,117 +52,76 @@ class StoredTimes:
     int96: frozenset[str]
 
 
-def stored_times(table: Table, names: Iterable[str], tasks: Sequence[FileTask]) -> dict[str, StoredTimes]:
-    """path -> how a file stores the times of some columns. Files are left out if their bounds exclude old values: they
-    are not shifted, and not stored as INT96. Footers are read of the others.
+def stored_times(handle: Handle, names: Iterable[str], tasks: Sequence[FileTask]) -> dict[str, StoredTimes]:
+    """path -> how a file stores the times of some columns. Files whose bounds exclude old values are left out: they are
+    not shifted, and not stored as INT96. Footers are read of the others.
 
     Raises NotReadableError for a file that is missing or was changed.
     """
-    names = [name for name in names if name not in table.handle.instant.partitioning]
-    every = {task.path for task in tasks}
-    days_and_instants = _old_files(table, names, _is_shifted, every)
-    chosen = days_and_instants | _old_files(table, names, _has_no_zone, every) | _without_bounds(table, names)
-    storage = table.handle.storage
+    storage, names = handle.storage, set(names)
+    chosen = _paths_of_old(handle, names)
 
     def look(task: FileTask) -> StoredTimes:
         with verify_unchanged(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
             pairs = file.metadata.metadata or {}
-            is_marked = _VERSION in pairs and (pairs[_VERSION] < _FIRST_VERSION or bool(_MARKS & pairs.keys()))
             leaves = [file.schema.column(i) for i in range(len(file.schema))]
             int96 = {top_level(file.schema_arrow, leaf.path) for leaf in leaves if leaf.physical_type == "INT96"}
-            plain = [field.name for field in file.schema_arrow if _leaves_in(field.type, _has_no_zone)]
-            read = [name for name in plain if name in names]
-            is_shifted = is_marked and (task.path in days_and_instants or _has_old_values(file, read))
-            return StoredTimes(is_shifted, frozenset(int96.intersection(read)))
+            is_shifted = _VERSION in pairs and (pairs[_VERSION] < _FIRST_VERSION or bool(_MARKS & pairs.keys()))
+            return StoredTimes(is_shifted, frozenset(int96 & names))
 
     tasks = [task for task in tasks if task.path in chosen]
     found = prefetched(look, tasks, threads_for(storage, FOOTER_THREADS), "skipstone-footers")
     return {task.path: times for task, times in zip(tasks, found, strict=True)}
 
 
-def may_be_old(table: Table, columns: Iterable[str]) -> bool:
+def may_be_old(handle: Handle, columns: Iterable[str]) -> bool:
     """Whether a file may store a time in some columns that Spark's reader would show as another: by bounds alone."""
-    tops = {top_level(table.schema, name) for name in columns}.difference(table.handle.instant.partitioning)
-    names = [name for name in table.schema.names if name in tops]
-    return any(_old_files(table, names, is_chosen, {""}) for is_chosen in (_is_shifted, _has_no_zone))
+    return bool(_paths_of_old(handle, {top_level(handle.schema, name) for name in columns}))
 
 
-def rewritable(table: Table, planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]:
-    """The files of some tasks, to be rewritten.
-
-    Raises NotReadableError for files of file groups, and for files whose days of the old calendar Spark's reader would
-    show as others once they are rewritten.
-    """
-    files = old_files(planning, tasks)
-    times = stored_times(table, table.schema.names, tasks)
+def check_rewritable(handle: Handle, tasks: Sequence[FileTask]) -> None:
+    """Raise NotReadableError for files whose days of the old calendar Spark's reader would show as others once they are
+    rewritten."""
+    times = stored_times(handle, handle.schema.names, tasks)
     shifted = [path for path, stored in times.items() if stored.is_shifted]
     if shifted:
         raise NotReadableError(
-            f"{shifted[0]}: contains dates before 1582 or times before 1900 in the old calendar, which Spark wrote in "
-            "mode LEGACY; a rewrite would change them for Spark's own reader; rewrite the file by Spark in mode "
+            f"{shifted[0]}: may contain dates before 1582 or times before 1900 in the old calendar, which Spark wrote "
+            "in mode LEGACY; a rewrite would change them for Spark's own reader; rewrite the file by Spark in mode "
             "CORRECTED, or choose other files by where=",
             paths=shifted,
         )
-    return files
 
 
-def _old_files(
-    table: Table, names: Sequence[str], is_chosen: Callable[[pa.DataType], bool], every: set[str]
-) -> set[str]:
-    """The paths of the files whose bounds do not exclude an old value in leaves of a type; `every` if a leaf is in a
-    list or a map, which has no bounds."""
-    leaves = {path: kind for path, kind in leaf_types(table.schema).items() if top_level(table.schema, path) in names}
-    chosen = {path: kind for path, kind in leaves.items() if is_chosen(kind)}
-    if len(chosen) < sum(_leaves_in(table.schema.field(name).type, is_chosen) for name in names):
-        return every
-    if not chosen:
+def _paths_of_old(handle: Handle, names: set[str]) -> set[str]:
+    """The paths of the files whose bounds of some columns do not exclude a day or an instant of the old calendar. Times
+    in lists and maps have no bounds."""
+    fields = [handle.schema.field(name) for name in names.difference(handle.instant.partitioning)]
+    paths = [
+        path
+        for field in fields
+        for path, kind in values_within(field.name, plain_type(field.type))
+        if _is_time(plain_type(kind))
+    ]
+    if not paths:
         return set()
-    terms = [_is_old(path, kind) for path, kind in chosen.items()]
-    kept = table.scan(terms[0] if len(terms) == 1 else Or(tuple(terms)), []).planning
-    return {task.path for task in kept.tasks_of_whole_files()}
-
-
-def _without_bounds(table: Table, names: Sequence[str]) -> set[str]:
-    """The paths of the files that have no bounds for a timestamp without a zone, whatever another index contains: INT96
-    has none."""
-    planning = table.scan(None, []).planning
+    planning = PlannedScan(ScanRequest.of(handle, []))
     files = planning.pruned.units.files
-    has_bounds = np.ones(files.num_rows, dtype=bool)
-    for path, kind in leaf_types(table.schema).items():
-        if top_level(table.schema, path) in names and _has_no_zone(kind):
-            is_bounded = np.zeros(files.num_rows, dtype=bool)
-            for evidence, covered in planning.evidence.of_files(path, files):
-                is_bounded |= covered & evidence.has_lower
-            has_bounds &= is_bounded
-    return set(files.filter(pa.array(~has_bounds)).column("path").to_pylist())
+    is_new = np.ones(files.num_rows, dtype=bool)
+    for path in paths:
+        is_proven = np.zeros(files.num_rows, dtype=bool)
+        for evidence, covered in planning.evidence.of_files(path, files) if path else ():
+            if _is_time(evidence.type):
+                is_proven |= covered & evidence.has_lower & (evidence.lower >= _first_code(evidence.type))
+        is_new &= is_proven
+    return set(files.filter(pa.array(~is_new)).column("path").to_pylist())
 
 
-def _is_old(path: str, kind: pa.DataType) -> Node:
-    if pa.types.is_date(kind):
-        return parse(col(path) < _FIRST_DAY)
-    return parse(col(path) < (_FIRST_INSTANT if kind.tz is not None else _FIRST_INSTANT.replace(tzinfo=None)))
+def _is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
 
-def _is_shifted(kind: pa.DataType) -> bool:
-    return pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
-def _has_no_zone(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is None
-
-
-def _leaves_in(kind: pa.DataType, is_chosen: Callable[[pa.DataType], bool]) -> int:
-    kind = plain_type(kind)
-    if pa.types.is_nested(kind):
-        return sum(_leaves_in(kind.field(i).type, is_chosen) for i in range(kind.num_fields))
-    return int(is_chosen(kind))
-
-
-def _has_old_values(file: pq.ParquetFile, columns: Sequence[str]) -> bool:
-    """Whether columns of timestamps without a zone contain an old value, or are nested too deeply to tell."""
-    rows = file.read(columns=list(columns))
-    kinds = leaf_types(rows.schema)
-    if len(kinds) < sum(_leaves_in(kind, lambda _: True) for kind in rows.schema.types):
-        return True  # some are in a list or a map
-    first = pa.scalar(_FIRST_INSTANT.replace(tzinfo=None), pa.timestamp("us"))
-    return any(pc.any(pc.less(leaf_array(rows, path), first)).as_py() for path in kinds if _has_no_zone(kinds[path]))
+def _first_code(kind: pa.DataType) -> int:
+    """The order code of the first value of the new calendar."""
+    first = _FIRST_DAY if pa.types.is_date(kind) else _FIRST_INSTANT.replace(tzinfo=None if kind.tz is None else dt.UTC)
+    return int(canon.order_codes(pa.array([first], kind))[0])

@@ -21,6 +21,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..base.arrays import from_numpy
 from ..base.caching import cached_property
 from ..engine.lakes.directory import is_own_file
 from ..engine.open import open_table
@@ -32,8 +33,7 @@ from .columns import from_tree, where_node, where_of, without_unknowns
 from .old_calendar import may_be_old
 from .options import Request, encode_predicate, local_path
 from .parquet_reader import read_files
-from .relations import Relation, check_frame, relation_of
-from .sessions import register, session_of
+from .sessions import Relation, check_frame, register, relation_of, session_of
 from .shares import is_bulk_read
 from .source import load
 from .spark_versions import check_spark
@@ -52,7 +52,7 @@ _PATTERN = re.compile(r"[*?\[{]")
 
 def optimized(frame: DataFrame) -> DataFrame:
     """Return a DataFrame with the same rows, in whose plan Skipstone's relations are read by the filters above them,
-    also below projections, joins, views and subqueries.
+    also below projections, joins and views, and in subqueries that Spark makes joins.
 
         sks.optimized(spark.table("flights").join(planes, "tailnum").where("tailnum = 'N14228'")).show()
 
@@ -125,13 +125,12 @@ class _Rewriting:
             return node
         relation = catalyst.filtered_relation(node)
         if relation is None:
-            return catalyst.map_subqueries(catalyst.map_children(node, self.rewrite), self.rewrite)
+            return catalyst.map_children(node, self.rewrite)
         loaded = self._loaded(relation)
-        new = relation.node
-        if loaded is not None:
-            self.is_changed = True
-            new = catalyst.project_as(loaded, relation)
-        return catalyst.with_relation(node, relation.node, new, self.rewrite)
+        if loaded is None:
+            return node
+        self.is_changed = True
+        return catalyst.with_relation(node, relation.node, catalyst.project_as(loaded, relation))
 
     def _loaded(self, relation: FilteredRelation) -> DataFrame | None:
         """The relation under its conditions, as a load of its own; None if it is not ours, or gains nothing."""
@@ -166,10 +165,10 @@ class _Rewriting:
 
     def _parquet(self, relation: FilteredRelation) -> DataFrame | None:
         """Spark's own relation of a folder, by the files that the conditions leave."""
-        place = catalyst.plain_parquet_root(relation.node) if relation.conditions else None
-        if place is None:
+        listed = ListedFiles.of(relation.node) if relation.conditions else None
+        if listed is None or not listed.is_plain:
             return None
-        root = local_path(place)
+        root = local_path(listed.roots[0])
         try:
             table = open_table(root)
         except SkipstoneError:
@@ -177,11 +176,12 @@ class _Rewriting:
         with table:
             nodes = self._nodes(relation, table)
             # Spark may show times of long ago as others than are stored, and indexed.
-            node = _all_of([each for each in nodes if not may_be_old(table, columns_read(bind(each, table.schema)))])
+            node = _all_of(
+                [each for each in nodes if not may_be_old(table.handle, columns_read(bind(each, table.schema)))]
+            )
             if node is None or not set(relation.used) <= set(table.schema.names):
                 return None
-            listed = ListedFiles.of(relation.node)
-            if listed is None or not _is_live(_below(place, listed), table):
+            if not _is_live(_below(listed.roots[0], listed), table):
                 warnings.warn(
                     f"{root}: Spark lists other files than the index contains, so this query skips none of them; call "
                     "sync() if files were added or changed, or query the table by sks.view or sks.read_parquet, which "
@@ -256,13 +256,13 @@ def _stale_below(folder: str, listed: ListedFiles) -> list[str]:
 def _is_live(listed: _Listed, table: Table) -> bool:
     """Whether Spark listed exactly the live files of a table, of the size and time (to the millisecond) that they had
     when they were indexed, and each of them contains the rows of the table and no others."""
-    totals = table.handle.instant.totals
-    return totals["plain"] == totals["files"] and listed == _live(table)
+    return len(listed) == table.handle.instant.totals["files"] and listed == _live(table)
 
 
 def _live(table: Table) -> _Listed:
-    snapshot = table.handle.snapshot
-    return _identities(snapshot.rows(snapshot.numbers(None), ["path", "size_bytes", "modified_ns"]))
+    """The live files whose rows are the table's: not older bases of file groups, files with deletes, or logs."""
+    units = table.scan().planning.pruned.units
+    return _identities(units.files.filter(from_numpy(units.exact[units.unit_of])))
 
 
 def _identities(files: Any) -> _Listed:
@@ -274,23 +274,14 @@ def _identities(files: Any) -> _Listed:
 def _stale(listed: _Listed, table: Table) -> list[str]:
     """The listed files whose rows are not those of the table."""
     handle, live = table.handle, _live(table)
-    totals = handle.instant.totals
-    stale: set[str] = set()
-    if totals["plain"] < totals["files"]:  # older bases of file groups, files with deletes or logs
-        units = table.scan().planning.pruned.units
-        paths = units.files.column("path").to_pylist()
-        exact = {path for path, unit in zip(paths, units.unit_of.tolist(), strict=True) if units.exact[unit]}
-        stale = {path for path, *_ in live if path not in exact}
-        live = {file for file in live if file[0] in exact}
     live_paths = {path for path, *_ in live}
+    others = {path for path, *_ in listed} - live_paths
     if handle.log is not None:  # its owner says which files are live
-        stale = {path for path, *_ in listed if path not in live_paths}
-    else:
-        stale &= {path for path, *_ in listed}
-        removed = _identities(handle.snapshot.removed_files())
-        stale |= {path for path, *_ in (listed & removed) - live}
-        stale |= {path for path, *_ in listed if path not in live_paths and is_own_file(path, handle.snapshot)}
-    return sorted(stale)
+        return sorted(others)
+    snapshot = handle.snapshot
+    inexact = set(snapshot.rows(snapshot.numbers(None), ["path"]).column("path").to_pylist()) - live_paths
+    replaced = {path for path, *_ in (listed & _identities(snapshot.removed_files())) - live}
+    return sorted(replaced | {path for path in others if path in inexact or is_own_file(path, snapshot)})
 
 
 def _place(path: str) -> str:

@@ -93,20 +93,12 @@ class Request:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Request:
         """The request that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
-        values = {name.lower(): value for name, value in options.items()}
-        if "provider" in values:  # CREATE TABLE
+        if "provider" in map(str.lower, options):  # CREATE TABLE
             raise InvalidArgumentError(
                 "Spark reads a table of its catalog without the options that it was created with: CREATE TEMPORARY "
                 "VIEW name USING skipstone OPTIONS (path '...') keeps them"
             )
-        unknown = _unknown_options(values, _OPTIONS_OF_LOADS)
-        if unknown and unknown != ["paths"]:
-            raise InvalidArgumentError(
-                f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_OPTIONS_OF_LOADS[:5])}, {STORAGE_PREFIX}*"
-            )
-        if not values.get("path"):
-            raise InvalidArgumentError('the data source skipstone reads one directory: .load("path/of/the/table")')
+        values = _checked(options, _OPTIONS_OF_LOADS, "the data source skipstone reads one directory: .load(path)")
         if "where" in values and "predicate" in values:
             raise InvalidArgumentError("give option where or option predicate, not both")
         where, predicate = values.get("where"), values.get("predicate")
@@ -148,15 +140,7 @@ class WriteRequest:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> WriteRequest:
         """The save that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
-        values = {name.lower(): value for name, value in options.items()}
-        unknown = _unknown_options(values, _OPTIONS_OF_SAVES)
-        if unknown:
-            raise InvalidArgumentError(
-                f"option {unknown[0]!r} is not known where the data source skipstone writes; it takes "
-                f"{', '.join(_OPTIONS_OF_SAVES)}, {STORAGE_PREFIX}*"
-            )
-        if not values.get("path"):
-            raise InvalidArgumentError('the data source skipstone writes to a directory: .save("path/of/the/table")')
+        values = _checked(options, _OPTIONS_OF_SAVES, "the data source skipstone writes to a directory: .save(path)")
         return cls(
             path=local_path(values["path"]),
             partitioning=_names(values.get("partitioning")),
@@ -200,10 +184,17 @@ class _PredicateUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
-def _unknown_options(values: Mapping[str, str], accepted: Sequence[str]) -> list[str]:
-    """Option names (in lower case) that are neither in `accepted` nor for the storage, sorted."""
+def _checked(options: Mapping[str, str], accepted: Sequence[str], needs_path: str) -> dict[str, str]:
+    """The options by names in lower case. Raises InvalidArgumentError for one that is unknown, or without path."""
+    values = {name.lower(): value for name, value in options.items()}
     lowered = {name.lower() for name in accepted}
-    return sorted(name for name in values if name not in lowered and not name.startswith(STORAGE_PREFIX))
+    unknown = sorted(name for name in values if name not in lowered and not name.startswith(STORAGE_PREFIX))
+    if unknown and unknown != ["paths"]:
+        shown = ", ".join(name for name in accepted if name not in _WRITTEN_BY_US)
+        raise InvalidArgumentError(f"option {unknown[0]!r} is not known; there are {shown}, {STORAGE_PREFIX}*")
+    if not values.get("path"):
+        raise InvalidArgumentError(needs_path)
+    return values
 
 
 def _storage_options(values: Mapping[str, str]) -> StorageOptions:

@@ -19,17 +19,20 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from ..base.arrays import null_as_false
 from ..engine import hive
 from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Constant, columns_read, parse
+from ..engine.predicates import Constant, Node, columns_read, parse
 from ..engine.predicates.coerce import is_list, plain_type
+from ..engine.predicates.rows import matches
 from ..engine.scan.file_reader import check_identity
 from ..engine.scan.fragments import name_lookup_problem
 from ..engine.scan.plan import Plan
@@ -38,13 +41,12 @@ from ..engine.storage.places import is_uri
 from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, SchemaError
 from .columns import quoted, where_node, without_unknowns
+from .jobs import Batches, batches_only
 from .old_calendar import stored_times
 from .options import Request, encode_predicate
-from .relations import REQUEST_OPTION
-from .sessions import spark_where
+from .sessions import REQUEST_OPTION, spark_where
 from .spark_versions import READER_WIDENS
-from .to_columns import to_column
-from .wire_types import holds_nanoseconds, spark_schema, wire_schema
+from .wire_types import holds_nanoseconds, spark_schema, to_table_types, wire_schema, wire_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,14 +82,14 @@ def read_parquet(
 
     Args:
         where: as in `scan`. Spark also filters by a PySpark Column or a text: parts that are not understood prune
-            nothing, and Spark tests them.
+            nothing, and Spark tests them. Other predicates are tested in Python, which takes longer: pass a text.
         path, columns, index_path, version: as in `scan`.
         storage_options: options of an object store, for the index and to check the files. Spark opens the files with
             its own configuration: pass the path under a scheme that it supports, such as s3a://.
 
     Raises:
-        As `scan`. PredicateError: a part of `where` has no exact equivalent in Spark. NotReadableError: files that
-        Spark would not read as the table has them (`scan` reads these), or that changed since they were indexed.
+        As `scan`. NotReadableError: files that Spark would not read as the table has them (`scan` reads these), or that
+        changed since they were indexed.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         condition, tested = None, []
@@ -101,16 +103,10 @@ def read_parquet(
         plan = table.scan(where, columns)
         if condition is None:
             plan.planning.check_evaluable()
-            condition = condition_of(plan)
+            condition = None if plan.bound == Constant(True) else plan.bound
         node = None if where is None else without_unknowns(parse(where))
         request = Request.of(table, predicate=None if node is None else encode_predicate(node))
         return read_files(spark, table, plan, request, condition, tested, _root(path, table.location))
-
-
-def condition_of(plan: Plan) -> Column | None:
-    """A plan's predicate as a Column; None if it is TRUE for every row. Raises PredicateError for a part that has no
-    exact equivalent in Spark."""
-    return None if plan.bound == Constant(True) else to_column(plan.bound)
 
 
 def read_files(
@@ -118,7 +114,7 @@ def read_files(
     table: Table,
     plan: Plan,
     request: Request,
-    condition: Column | None,
+    condition: Column | Node | None,
     tested: Iterable[str] = (),
     root: str | None = None,
 ) -> DataFrame:
@@ -126,7 +122,7 @@ def read_files(
 
     Args:
         request: the scan, for whoever finds it in a DataFrame's plan.
-        condition: what the rows are tested by; None: they are not tested.
+        condition: what the rows are tested by: a Column, or a bound predicate; None: they are not tested.
         tested: columns that the condition reads, besides those of the plan's predicate.
         root: the table's directory, as Spark opens it; by default as the table's location says.
 
@@ -136,7 +132,19 @@ def read_files(
     files = _Files(table, plan, root or _root(table.location, table.location), used)
     # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
     frame = hide_from_pushdown(files.frame(spark, request), table.schema, files.schemas())
-    return (frame if condition is None else frame.where(condition)).select([quoted(name) for name in plan.columns])
+    if isinstance(condition, Column):
+        frame = frame.where(condition)
+    elif condition is not None:
+        schema = pa.schema([table.schema.field(name) for name in frame.columns])
+        frame = frame.mapInArrow(batches_only(partial(_matching, condition, schema)), frame.schema)
+    return frame.select([quoted(name) for name in plan.columns])
+
+
+def _matching(bound: Node, schema: pa.Schema, batches: Batches) -> Batches:
+    """In an executor, the rows for which a bound predicate is TRUE."""
+    for batch in batches:
+        rows = to_table_types(pa.Table.from_batches([batch]), schema.names, schema)
+        yield batch.filter(null_as_false(matches(bound, rows)))
 
 
 def _root(path: str | os.PathLike, location: str) -> str:
@@ -162,7 +170,7 @@ class _Files:
         self._wire = wire_schema(self._instant.schema, names)
         self._check_columns(names)
         self._check_paths()
-        times = stored_times(table, names, self._tasks)
+        times = stored_times(table.handle, names, self._tasks)
         self._int96 = frozenset[str]().union(*(stored.int96 for stored in times.values()))
         nested = {name for name in self._int96 if pa.types.is_nested(self._wire.field(name).type)}
         wrong = [path for path, stored in times.items() if stored.is_shifted or stored.int96 & nested]
@@ -349,7 +357,7 @@ def is_read_as(kind: pa.DataType, wire: pa.DataType) -> bool:
     if pa.types.is_float16(kind):
         return False
     try:
-        given = wire_schema(pa.schema([pa.field("value", kind)])).field(0).type
+        given = wire_type(kind, "value")
     except SchemaError:
         return False
     if given == wire or not READER_WIDENS:

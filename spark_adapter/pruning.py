@@ -7,14 +7,12 @@ sends pickles to workers may do the same.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
 from ..engine.scan.coarse_snapshot import FILTER_BYTES, Coarse, coarse_of
-from ..engine.state import Instant
 from ..errors import InvalidArgumentError, PredicateError, is_integer
 from .columns import SparkPredicate, text_tree, where_node
 
@@ -49,7 +47,7 @@ def coarse(
     Args:
         path: the table's directory; executors must see it, and its index, under the same name.
         columns: the columns to prune by, in addition to the partition columns. Statistics and Bloom filters are
-            included, secondary indexes are not: a column with only one of these gives a warning.
+            included, secondary indexes are not.
         index_path, version, storage_options: as in `scan`.
         where: the predicate of later calls, as for `prune_partition`: then only the rows of its values are included of
             Bloom filters. Other predicates still work; they read what is missing from the index.
@@ -74,19 +72,7 @@ def coarse(
                 "filters only the rows of its values are sent) or a smaller filter_bytes=, allow more by bytes_max=, "
                 "or let scan() prune, which sends each task its own files alone"
             )
-        for name in _by_secondary_alone(table.handle.instant, columns):
-            warnings.warn(
-                f"column {name!r} has a secondary index and no Bloom filter: prune_partition() does not use the index, "
-                f"and prunes by bounds alone; create_index({name!r}, kind='bloom'), or read by scan() or lookup()",
-                stacklevel=2,
-            )
         return result
-
-
-def _by_secondary_alone(instant: Instant, columns: Sequence[str]) -> list[str]:
-    """The columns that lead a secondary index and have no filter."""
-    leading = {kind: {i.columns[0] for i in instant.indexes if i.kind == kind} for kind in ("secondary", "bloom")}
-    return [name for name in columns if instant.columns.get(name) in leading["secondary"] - leading["bloom"]]
 
 
 def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) -> Node | SparkPredicate:

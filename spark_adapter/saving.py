@@ -17,8 +17,7 @@ from ..errors import InvalidArgumentError, NotATableError
 from . import catalyst
 from .jobs import run_action
 from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX, WriteRequest
-from .relations import find_relations
-from .sessions import register
+from .sessions import find_relations, register
 from .source import SkipstoneSource, writer_of
 from .spark_versions import IS_SPARK_4, write_by_tasks
 

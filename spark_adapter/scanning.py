@@ -21,10 +21,9 @@ from ..engine.parquet.leaves import leaf_array, top_level
 from ..engine.predicates import And, col, parse, unknowns
 from ..errors import InvalidArgumentError, NotReadableError, PredicateError, SchemaError
 from . import catalyst
-from .columns import quoted, where_node, where_of, without_unknowns
+from .columns import quoted, where_node, without_unknowns
 from .options import Request, encode_predicate
-from .relations import check_frame, single_relation
-from .sessions import read_where, register, spark_where
+from .sessions import check_frame, register, spark_where
 from .shares import can_check_files, is_bulk_read
 from .source import load
 from .spark_versions import IS_SPARK_4, check_spark, default_parallelism
@@ -76,8 +75,9 @@ def scan(
             Spark tests `where`, the sort key of the last one is looked up now, and files and row groups that cannot
             contain one of them are skipped.
         hand_over: whether Spark's own reader reads the remaining files, if it reads the same rows. By default it does
-            if they are local, have 128 MB or more in at most 10,000 files, and no index has named rows or row groups.
-            Then the files are compared with the index now; otherwise executors compare them when they read.
+            if they are local, have 128 MB or more in at most 10,000 files, no index has named rows or row groups, and
+            `where` is a text, a Column or None. Then the files are compared with the index now; otherwise executors
+            compare them when they read.
         mode: "snapshot", in which executors merge slices with logs by the reader of their format; or "read_optimized":
             only the bases of such slices.
         index_path: the folder of the index, if it is not in the table.
@@ -105,6 +105,7 @@ def scan(
             where = without_unknowns(meaning.node)
         else:
             where = where_node(where, table.schema)
+        has_where = where is not None
         plan = table.scan(where, columns, limit=limit, order_by=order_by, mode=mode)
         plan.planning.check_evaluable()
         names, keys = list(plan.columns), plan.planning.order_by
@@ -125,12 +126,13 @@ def scan(
             parallelism=default_parallelism(spark),
         )
         result = None
-        if hand_over is not False and (hand_over or is_bulk_read(plan.planning)):
-            from .parquet_reader import condition_of, read_files
+        is_python_test = has_where and condition is None  # what Spark's own reader gains would be lost
+        if hand_over is not False and (hand_over or (is_bulk_read(plan.planning) and not is_python_test)):
+            from .parquet_reader import read_files
 
             with contextlib.suppress(NotReadableError, SchemaError, PredicateError):  # it would read otherwise
                 whole = table.scan(where, wire.names, mode=mode)
-                tested = condition_of(whole) if condition is None else condition
+                tested = whole.bound if is_python_test else condition
                 result = read_files(spark, table, whole, request, tested)
     if result is None:
         frame = load(spark, request, spark_schema(wire))
@@ -182,23 +184,17 @@ def refresh(frame: DataFrame) -> DataFrame:
     """Return what a DataFrame reads, at the latest version: a new `scan` of the same table, with the same `where`,
     columns and options. The DataFrame itself stays at its version.
 
-    Raises InvalidArgumentError for a DataFrame that is neither a result of `scan` nor a plain load: apply filters and
-    joins to the result of `refresh`. Else as `scan`.
+    Raises InvalidArgumentError for a DataFrame that is not a result of `scan`: apply filters and joins to the result of
+    `refresh`. Else as `scan`.
     """
     check_frame(frame, "refresh")
     again = _scans.get(frame)
-    if again is not None:
-        return again()
-    spark = frame.sparkSession
-    relation = single_relation(frame) if catalyst.is_classic(spark) else None
-    if relation is None:
+    if again is None:
         raise InvalidArgumentError(
-            'refresh() accepts what scan() or spark.read.format("skipstone").load() returned; refresh that, and apply '
-            "filters and joins to the result"
+            "refresh() accepts what scan() returned; refresh that, and apply filters and joins to the result; load "
+            'spark.read.format("skipstone") again'
         )
-    request = relation.request()
-    places = {"index_path": request.index_path, "storage_options": request.storage_options}
-    return scan(spark, request.path, where_of(request), frame.columns, mode=request.mode, **places)  # type: ignore[arg-type]
+    return again()
 
 
 def view(
@@ -224,8 +220,8 @@ def view(
 
     Args:
         name: of the view.
-        where, columns, index_path, storage_options: as in `scan`, but each part of a Column or a text must be
-            understood. The present settings of the session determine its meaning.
+        where, columns, index_path, storage_options: as in `scan`. The session's settings at each query determine what a
+            text or a Column means.
 
     Raises:
         As `scan`. InvalidArgumentError over Spark Connect, where a view would stay at one version.
@@ -236,14 +232,9 @@ def view(
             "over Spark Connect a view stays at the version at which it was created: create a DataFrame by "
             "scan() for each query, or the view again, by scan(...).createOrReplaceTempView(name)"
         )
-    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        node = read_where(spark, where, table.schema)
-        plan = table.scan(node, columns)
-        plan.planning.check_evaluable()
-        wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
-        fixed = None if node is None else parse(node)
-        location, names = table.location, list(plan.columns)
-        reads_whole = True if fixed is None and can_check_files(plan.planning) else None
-    register(spark)
-    read = partial(scan, spark, location, fixed, names, hand_over=reads_whole)
-    catalyst.define_view(spark, name, partial(read, index_path=index_path, storage_options=storage_options))
+    places: dict[str, Any] = {"index_path": index_path, "storage_options": storage_options}
+    with open_table(path, **places) as table:
+        location = table.location
+        reads_whole = True if where is None and can_check_files(table.scan().planning) else None
+    read = partial(scan, spark, location, where, hand_over=reads_whole, **places)
+    catalyst.define_view(spark, name, partial(read, columns=read(columns=columns).columns))

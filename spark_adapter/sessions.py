@@ -1,27 +1,35 @@
-"""What a session of Spark decides: what a text or a Column means, and which data sources it knows."""
+"""What a session of Spark decides: what a text or a Column means, and which data sources it knows; and the relations of
+a DataFrame's plan that Skipstone loaded, also below joins, filters and subqueries."""
 
 from __future__ import annotations
 
+import json
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
+from ..engine.open import open_table
 from ..engine.predicates import Node, Unknown
-from ..errors import PredicateError
+from ..errors import InvalidArgumentError
 from . import catalyst
-from .columns import NESTED_TOO_DEEPLY, from_tree, text_tree, where_node
+from .columns import from_tree, text_tree, where_node
+from .options import Request
 from .source import SkipstoneSource
 from .spark_semantics import Session, Tree
-from .spark_versions import IS_SPARK_4, check_spark
+from .spark_versions import check_spark
 from .wire_types import readable_schema, spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+# The option of Spark's Parquet reader, which keeps it and does not use it: the options of the scan that it reads, as
+# JSON.
+REQUEST_OPTION = "skipstone.request"
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
@@ -37,22 +45,13 @@ def register(spark: SparkSession) -> None:
     catalyst.activate(spark)
     if spark in _registered:
         return
-    if not _try_register(spark):
-        # Spark checks the name in the thread's active session, which need not be this one.
-        with catalyst.active(spark):
-            _try_register(spark)
+    with catalyst.active(spark):  # Spark checks the name in the thread's active session
+        try:
+            spark.dataSource.register(SkipstoneSource)
+        except AnalysisException as error:  # Spark may have found `pyspark_skipstone` by itself
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
     _registered.add(spark)
-
-
-def _try_register(spark: SparkSession) -> bool:
-    """False if the name is registered already, as it is if Spark found `pyspark_skipstone` by itself."""
-    try:
-        spark.dataSource.register(SkipstoneSource)
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -77,20 +76,16 @@ def spark_where(spark: SparkSession, where: str | Column, schema: pa.Schema) -> 
     Raises PredicateError, with Spark's message, if Spark cannot resolve it.
     """
     column = catalyst.as_column(spark, where)
-    try:
-        if catalyst.is_classic(spark):
-            column = catalyst.balanced(column)
-            analyzed = catalyst.analyze(spark, column, spark_schema(readable_schema(schema)))
-            if analyzed is None:
-                return SparkWhere(Unknown(str(column), "Spark filters by more than an expression"), column, None)
-            tree: Tree = analyzed.tree
-            names: set[str] | None = analyzed.columns
-        elif isinstance(where, str):
-            tree, names = text_tree(where), None
-        else:
-            return SparkWhere(Unknown(str(column), "over Spark Connect, a Column is the server's alone"), column, None)
-    except RecursionError:
-        raise PredicateError(NESTED_TOO_DEEPLY) from None
+    if catalyst.is_classic(spark):
+        analyzed = catalyst.analyze(spark, column, spark_schema(readable_schema(schema)))
+        if analyzed is None:
+            return SparkWhere(Unknown(str(column), "Spark filters by more than an expression"), column, None)
+        tree: Tree = analyzed[0]
+        names: set[str] | None = analyzed[1]
+    elif isinstance(where, str):
+        tree, names = text_tree(where), None
+    else:
+        return SparkWhere(Unknown(str(column), "over Spark Connect, a Column is the server's alone"), column, None)
     return SparkWhere(from_tree(tree, schema, session_of(spark)), column, names)
 
 
@@ -105,9 +100,65 @@ def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> 
 def session_of(spark: Any) -> Session:
     """The settings of a session that decide what a predicate means."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    # Unset, it follows the ANSI mode; before Spark 4 it is true.
-    legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
-    is_null = str(legacy).lower() == "true"
-    if legacy is None:
-        is_null = not IS_SPARK_4 or str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
-    return Session(str(zone), str(case).lower() == "true", is_null)
+    return Session(str(zone), str(case).lower() == "true")
+
+
+# -- relations of a plan ----------------------------------------------------------------------------------------------
+
+
+def check_frame(frame: object, verb: str) -> None:
+    """Raise InvalidArgumentError for anything but a DataFrame."""
+    if not hasattr(frame, "sparkSession"):
+        raise InvalidArgumentError(f"{verb}() accepts a DataFrame, not {frame!r}")
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One load. `leaf` is its node in the JVM's plan."""
+
+    options: dict[str, str]
+    leaf: Any
+
+    @property
+    def is_scan(self) -> bool:
+        """False for a load by Spark's own Parquet reader."""
+        return REQUEST_OPTION not in self.options
+
+    def request(self) -> Request:
+        """The scan, by either reader."""
+        return Request.from_options(self.options if self.is_scan else json.loads(self.options[REQUEST_OPTION]))
+
+    def pinned_request(self) -> Request:
+        """The scan, at the version that it reads."""
+        request = self.request()
+        return request if request.version is not None else catalyst.python_source_of(self.leaf).request
+
+    def table_id(self) -> str:
+        """The id of the table that it reads."""
+        request = self.request()
+        opened = open_table(request.path, index_path=request.index_path, storage_options=request.storage_options)
+        with opened as table:
+            return table.handle.instant.table_id
+
+    def version(self) -> int:
+        """The version that it reads."""
+        version = self.pinned_request().version
+        assert version is not None
+        return version
+
+
+def relation_of(leaf: Any) -> Relation | None:
+    """The relation that a leaf of the JVM's plan is; None for those of others."""
+    load = catalyst.load_options(leaf, (REQUEST_OPTION,))
+    if load is None:
+        return None
+    source, options = load
+    return Relation(options, leaf) if source.lower() == SkipstoneSource.name() or REQUEST_OPTION in options else None
+
+
+def find_relations(frame: DataFrame) -> Iterator[Relation]:
+    """Each relation of ours in the plan of a DataFrame of a classic session."""
+    for leaf in catalyst.leaves_of(catalyst.analyzed_plan(frame)):
+        relation = relation_of(leaf)
+        if relation is not None:
+            yield relation

@@ -250,6 +250,10 @@ def writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> Sk
     from .wire_types import arrow_schema, check_incoming, names_in
 
     rows = arrow_schema(schema)
+    if request.read_version is not None and not overwrites:
+        raise InvalidArgumentError(
+            f'option {READ_VERSION} is for mode("overwrite"): what is appended conflicts with none'
+        )
     with _open_or_create(request, rows) as table:
         if request.partitioning is not None and request.partitioning != table.handle.instant.partitioning:
             columns = ", ".join(table.handle.instant.partitioning) or "no column"
@@ -260,25 +264,7 @@ def writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> Sk
         names = names_in(table.schema, rows.names)
         check_incoming(rows, names, table.schema)
         work = table.distributed_transaction(request.key)
-        _check_read(table, request, overwrites)
         return SkipstoneWriter(work, work.task_spec(**request.sizes), names, overwrites, request)
-
-
-def _check_read(table: Table, request: WriteRequest, overwrites: bool) -> None:
-    """Raises, before any task runs, what the commit would raise for the version that was read. Not known yet: which
-    partitions get rows, and whether this is a retry of a key."""
-    from ..engine.commit.conflicts import check_unchanged, read_instant
-    from ..engine.state.snapshot import Snapshot
-
-    if request.read_version is None:
-        return
-    if not overwrites:
-        raise InvalidArgumentError(
-            f'option {READ_VERSION} is for mode("overwrite"): what is appended conflicts with none'
-        )
-    read = read_instant(table.handle.timeline, table.handle.instant, request.read_version)
-    if request.is_dynamic is False and request.key is None:
-        check_unchanged(Snapshot(read, table.handle.readers), table.handle.snapshot, None)
 
 
 def _open_or_create(request: WriteRequest, rows: pa.Schema) -> Table:
@@ -293,11 +279,8 @@ def _open_or_create(request: WriteRequest, rows: pa.Schema) -> Table:
 
     try:
         return create(request.path, schema=rows, partitioning=list(request.partitioning or ()), files=[], **storage)
-    except (InvalidArgumentError, CommitConflictError) as error:
-        try:  # another save made it meanwhile
-            return open_table(request.path, **storage)
-        except NotATableError:
-            raise error from None
+    except (InvalidArgumentError, CommitConflictError):  # another save may have created it concurrently
+        return open_table(request.path, **storage)
 
 
 def _check_new(request: WriteRequest) -> None:

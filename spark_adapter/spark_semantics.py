@@ -27,7 +27,6 @@ from ..engine.predicates import (
     Cast,
     Column,
     Comparison,
-    Constant,
     In,
     IsNull,
     Literal,
@@ -121,14 +120,13 @@ Tree: TypeAlias = Name | Value | Call | CastTo | Extract | Opaque
 
 @dataclass(frozen=True)
 class Session:
-    """The settings of a session that decide what a Column means. `null_in_empty`: null IN () is null, not false.
+    """The settings of a session that decide what a Column means.
 
     Where no session is, `time_zone` and `case_sensitive` may be None: not known. What depends on them is then refused.
     """
 
     time_zone: str | None = "UTC"
     case_sensitive: bool | None = False
-    null_in_empty: bool = False
 
     @property
     def is_utc(self) -> bool:
@@ -192,8 +190,6 @@ def listed(left: ComparedColumn, values: list[Value], session: Session) -> Node 
         agreed = all(agrees(kind, value) for kind in left.kinds for value in given)
     if not agreed or not _has_order(left):
         return None
-    if not values and session.null_in_empty:
-        return And((Constant(None), IsNull(left.node)))
     return In(left.node, tuple(Literal(value.value) for value in values))
 
 

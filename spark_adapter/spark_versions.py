@@ -111,11 +111,6 @@ def classic_frame(dataset: Any, spark: SparkSession) -> DataFrame:
     return frame
 
 
-def classic_column(column: Any) -> Any:
-    """The Column of one in the JVM."""
-    return import_module("pyspark.sql.classic.column" if IS_SPARK_4 else "pyspark.sql.column").Column(column)
-
-
 def catalyst_expression(column: Any) -> Any:
     """The unresolved expression that a classic Column is; in Spark 4 a Column is a tree of nodes of its own."""
     if not IS_SPARK_4:

@@ -148,8 +148,7 @@ def clean_listed(
         commit(handle, "clean", edit, base=base)
     chosen = [*(("data", entry) for entry in plan.data_files), *plan.chosen]
     if not dry_run:
-        remove = remove_here if handle.executors is None else handle.executors.remove
-        remove(handle, chosen, progress)
+        remove_here(handle, chosen, progress)
         _shrink(handle, plan.cleaned, listing, shrunk_bytes)
     rows = [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in chosen]
     return pa.Table.from_pylist(rows, schema=SCHEMA), plan

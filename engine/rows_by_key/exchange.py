@@ -61,7 +61,8 @@ class Exchange:
     def prepare(self, storage: Counted, files: Sequence[OldFile]) -> None:
         """Called first in the block. `files`: of the plan, some of which will be removed."""
         spec = self._tx.task_spec()
-        if sum(file.task.row_count for file in files) >= _BULK_ROWS:
+        # Executors sort the keys of what they write.
+        if self._handle.executors is None and sum(file.task.row_count for file in files) >= _BULK_ROWS:
             spec = replace(spec, parts=tuple(part for part in spec.parts if not isinstance(part, KeyPartSpec)))
             self._tx.builds_indexes = self._is_bulk = True
         self._spec = with_codec_of(spec, storage, [file.task for file in files]) if files else spec
@@ -88,6 +89,10 @@ class Exchange:
     def writer(self) -> FileWriter:
         """Return a writer, for one thread."""
         return OwnWriter(self._spec)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What `writer` needs in an executor."""
+        return {"_spec": self._spec}
 
     def add(self, results: list[Any]) -> None:
         """Add the files that a writer wrote."""

@@ -18,7 +18,7 @@ from ..scan.row_groups import row_groups_of
 from ..storage import Counted, open_storage
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
-from .edits import Edit, Edited
+from .edits import Edit, Edited, KeyedRows
 
 if TYPE_CHECKING:
     from ..indexes.task_result import TaskResult
@@ -41,10 +41,12 @@ class Written:
 
     results    of its writer, which the commit accepts
     changed    path -> rows that were deleted or updated, of each file that is replaced or removed
+    found      int64: the rows of `keyed` whose keys were found
     """
 
     results: list[Any]
     changed: dict[str, int]
+    found: np.ndarray
 
 
 def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]:
@@ -173,6 +175,7 @@ def rewrite(
     edit: Edit,
     context: ReadContext,
     open_writer: Callable[[], FileWriter],
+    keyed: KeyedRows | None = None,
     on_file: Callable[[], None] = lambda: None,
 ) -> Written:
     """Writes the files again in which the edit changes rows. Files without such rows stay; a file whose rows all go is
@@ -180,6 +183,7 @@ def rewrite(
 
     context        of the table's columns, and of the predicate of the rows that change
     open_writer    returns the writer of the new files
+    keyed          the rows with whose keys the edit compares, if it matters which of them are found
     on_file        called after each file; what it raises ends the work
 
     Raises CorruptionError if a file has other rows than its index says.
@@ -193,7 +197,21 @@ def rewrite(
                 if not (edit.deletes and file.task.is_exact and count == file.task.row_count):
                     _check_count(file, count, rewrite_file(file, edit, context, data, writer))
             on_file()
-    return Written(writer.result, changed)
+    return Written(writer.result, changed, found_rows(keyed))
+
+
+def find_keys(files: Sequence[OldFile], keyed: KeyedRows, context: ReadContext) -> np.ndarray:
+    """int64: the rows of `keyed` whose keys some files contain. `context`: of the columns of the key."""
+    data = Counted(open_storage(context.location, context.storage_options))
+    for file in files:
+        for rows in rows_of(file, context, data):
+            keyed.find(rows)
+    return found_rows(keyed)
+
+
+def found_rows(keyed: KeyedRows | None) -> np.ndarray:
+    """int64: the rows of `keyed` whose keys were found; none if it is None."""
+    return np.flatnonzero([] if keyed is None else keyed.found)
 
 
 def rewrite_file(file: OldFile, edit: Edit, context: ReadContext, data: Counted, writer: FileWriter) -> int:

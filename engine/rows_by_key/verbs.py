@@ -26,7 +26,7 @@ from ..storage.threads import Threads
 from ..tasks.writer import fitted
 from .edits import DeleteMatches, Edit, KeyedRows, ReplaceKeys, UpdateMatches, assignments
 from .exchange import Exchange, refused
-from .rewrite import OldFile, Written, count_in, old_files, rewrite
+from .rewrite import OldFile, Written, count_in, find_keys, old_files, rewrite
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -195,7 +195,7 @@ class _Work:
             self._find_keys()
         if self._options.dry_run:
             counts: dict[str, int] = {}
-            for part in self._side_by_side(lambda files: count_in(files, self._planning.context)) if edit else ():
+            for part in self._side_by_side(partial(count_in, context=self._planning.context)) if edit else ():
                 counts |= part
             return self._change(counts, counted_as, self._to_insert().num_rows)
         if not (self._files and edit) and self._inserts is None:
@@ -214,15 +214,20 @@ class _Work:
         def take(written: Written) -> None:
             self._exchange.add(written.results)
             changed.update(written.changed)
+            self._note_found(written.found)
 
-        context = self._planning.context
-        work = partial(rewrite, edit=edit, context=context, open_writer=self._exchange.writer, on_file=self._on_file)
+        context, writer = self._planning.context, self._exchange.writer
+        work = partial(rewrite, edit=edit, context=context, open_writer=writer, keyed=self._inserts)
+        if self._handle.executors is None:
+            work = partial(work, on_file=self._on_file)
         self._side_by_side(work, take)
         return changed
 
     def _side_by_side(
         self, work: Callable[[Sequence[OldFile]], R], take: Callable[[R], None] = lambda result: None
     ) -> list[R]:
+        if self._handle.executors is not None:
+            return self._handle.executors.rewrite(self._handle, self._files, work, take, self._options.progress)
         parts = _split(self._files, _THREADS)
         with Threads(max(1, len(parts)), thread_name_prefix="skipstone-rewrite") as pool:
             futures: list[Future[R]] = [pool.submit(work, part) for part in parts]
@@ -249,9 +254,17 @@ class _Work:
 
     def _find_keys(self) -> None:
         """Finds which keys of the source the table has, without writing."""
-        if self._inserts is not None:
+        if self._inserts is not None and self._handle.executors is not None:
+            context = self._planning.context_for(self._inserts.on, *self._inserts.on)
+            self._side_by_side(partial(find_keys, keyed=self._inserts, context=context), self._note_found)
+        elif self._inserts is not None:
             for rows in tables(self._planning.of_columns(self._inserts.on)):
                 self._inserts.find(rows)
+
+    def _note_found(self, rows: np.ndarray) -> None:
+        """Executors have copies of the rows with keys."""
+        if self._inserts is not None:
+            self._inserts.found[rows] = True
 
     def _to_insert(self) -> pa.Table:
         if self._inserts is None:

@@ -44,7 +44,12 @@ SPREAD_SHARE = 0.01  # of the rows
 
 class Lookup(PlannedScan):
     """Planning for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
-    Made by `Table.lookup`."""
+    Made by `Table.lookup`.
+
+    compares_rows    whether planning reads the keys of files that no index covers; else the caller compares their rows
+    """
+
+    compares_rows = True
 
     def __init__(self, request: ScanRequest, keys: pa.Table):
         super().__init__(request)
@@ -119,15 +124,23 @@ class Lookup(PlannedScan):
                 step.note = f"the index has {len(self._leading(self._index))} of their columns: its rows are compared"  # type: ignore[arg-type]
                 compared, joined_rows = compared | holds, None
             step.uncovered = int((alone & ~covered).sum())
-            positions = concatenated(
-                [*([joined_rows] if joined_rows is not None else []), *self._compared(in_span, compared)]
-            )
-            left = ~alone | np.isin(ids, positions.file_ids)
+            found = [joined_rows] if joined_rows is not None else []
+            if self.compares_rows:
+                found += self._compared(in_span, compared)
+                compared = np.zeros(len(ids), dtype=bool)
+            positions, known = concatenated(found), alone & ~compared
+            left = ~known | np.isin(ids, positions.file_ids)
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[left]] = True
-        remaining = PruningState.with_rows(self.bound, units, positions, alone)
+        remaining = PruningState.with_rows(self.bound, units, positions, known)
         return remaining.selected(units.whole_slices(kept))
+
+    @property
+    def leaves_rows_to_compare(self) -> bool:
+        """Whether rows that do not have a key may be among those of the plan's files: some rows are not known."""
+        matching = self.pruned.rows_matching
+        return matching is None or not bool(matching.is_exact.all())
 
     @property
     def _is_decided(self) -> bool:

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import maintenance
+from skipstone.spark_adapter import executors
 from spark_in_process import run_here
 
 FILES = 12
@@ -108,9 +108,9 @@ def test_a_file_that_cannot_be_read_is_a_hole(lake: Path) -> None:
 
 def test_a_build_that_fails_leaves_the_table_as_it_was(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ss.open(lake)
-    monkeypatch.setattr(maintenance, "_PART_BYTES_MIN", 1)
+    monkeypatch.setattr(executors, "_PART_BYTES_MIN", 1)
     for error, kept in ((ss.SchemaError, False), (RuntimeError, True)):
-        real = maintenance._build_part
+        real = executors._build_part
 
         def dying(*given: Any, real=real, error=error) -> object:
             if any(path.endswith("7.parquet") for path in given[-1].column("path").to_pylist()):
@@ -118,7 +118,7 @@ def test_a_build_that_fails_leaves_the_table_as_it_was(lake: Path, monkeypatch: 
             return real(*given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(maintenance, "_build_part", dying)
+            patch.setattr(executors, "_build_part", dying)
             with pytest.raises(Exception, match="an executor died") as caught:
                 sks.create_index(None, lake, "k", "secondary")
         assert type(caught.value) is error
@@ -134,9 +134,9 @@ def _parts_left(lake: Path) -> list[Path]:
 
 def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second wave's driver is lost, as by a kill: nothing of it is cleaned up. Then the build goes on."""
-    monkeypatch.setattr(maintenance, "_FIRST_BYTES_PER_CORE", 3 * maintenance.OPEN_BYTES)
+    monkeypatch.setattr(executors, "_FIRST_BYTES_PER_CORE", 3 * executors.OPEN_BYTES)
     waves: list[int] = []
-    real = maintenance.map_parts
+    real = executors.map_parts
 
     def killed(*args, **given):
         waves.append(1)
@@ -146,7 +146,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(lake: Path, mon
 
     for kind in ("secondary", "bloom"):
         waves.clear()
-        monkeypatch.setattr(maintenance, "map_parts", killed)
+        monkeypatch.setattr(executors, "map_parts", killed)
         with pytest.raises(GeneratorExit):
             sks.create_index(None, lake, "k", kind)
         table = ss.open(lake)
@@ -155,7 +155,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(lake: Path, mon
         values = table.scan(columns=["k"]).to_table().column("k").to_pylist()[17::200]  # one of each file
         before = [table.scan(ss.col("k") == value).count() for value in values]
         assert len(values) == FILES and min(before) >= 1
-        monkeypatch.setattr(maintenance, "map_parts", real)
+        monkeypatch.setattr(executors, "map_parts", real)
         steps: list[tuple[str, int, int | None]] = []
         sks.refresh_index(None, lake, "k", kind, progress=lambda *told, steps=steps: steps.append(told))
         table.refresh()

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import maintenance
+from skipstone.spark_adapter import executors
 from spark_in_process import run_here
 
 
@@ -23,7 +23,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_files_go_in_parts_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "_PART_FILES_MIN", 5)
+    monkeypatch.setattr(executors, "_PART_FILES_MIN", 5)
     draw = np.random.default_rng(1)
     for at in range(40):
         pq.write_table(pa.table({"k": draw.integers(0, 1000, 20)}), tmp_path / f"{at}.parquet")

@@ -137,7 +137,7 @@ def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None
     [
         ("t >= timestamp '2020-01-05 00:00:00'", "time zone"),
         ("n = '2020-01-05 01:00:00' AND t = '2020-01-05 01:00:00'", "time zone"),
-        ("K = 7", "case sensitivity"),
+        ("K = 7", "no column"),
         ("k = '7'", "ANSI"),
         ('s = "it"', "sks.predicate"),
         ("s = 'it\\'s'", "sks.predicate"),

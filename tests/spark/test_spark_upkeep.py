@@ -5,8 +5,12 @@ The tasks run in this process; test_spark_verbs.py has executors."""
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +20,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
+from skipstone.spark_adapter import executors, maintenance
 from spark_in_process import run_here
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
@@ -105,3 +110,30 @@ def test_a_clean_removes_what_the_table_would(lakes: tuple[Path, Path]) -> None:
     assert len(data) >= FOLDERS - 1 and not any((lake / path).exists() for path in data)
     assert ss.open(lake).scan().count() == 1
     assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["quarantined"]
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        (maintenance.SyncOptions, ss.Table.sync),
+        (maintenance.IndexOptions, ss.Table.create_index),
+        (maintenance.Reported, ss.Table.refresh_index),
+        (maintenance.Reported, ss.Table.optimize),
+        (maintenance.CleanOptions, ss.Table.clean),
+        (maintenance.CreateOptions, ss.create),
+    ],
+)
+def test_the_options_of_a_verb_are_those_of_the_method(options: type, method: Callable) -> None:
+    """By name and type, so that editors show what the method accepts."""
+    theirs = inspect.signature(method).parameters.values()
+    named = {one.name for one in theirs if one.kind is inspect.Parameter.KEYWORD_ONLY} - {"attach"}
+    assert options.__optional_keys__ == named | {"index_path", "storage_options"}
+
+
+def test_the_options_of_the_caller_stay(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "a.parquet")
+    ss.create(tmp_path, index_path=tmp_path / "index").close()
+    options: dict[str, Any] = {"index_path": tmp_path / "index", "refresh": True}
+    with executors.opened(SimpleNamespace(_sc=None), tmp_path, options) as (table, rest):  # type: ignore[arg-type]
+        assert (table.version, rest) == (1, {"refresh": True})
+    assert options == {"index_path": tmp_path / "index", "refresh": True}

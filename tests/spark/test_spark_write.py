@@ -234,7 +234,7 @@ KINDS = st.recursive(
         st.lists(kinds, min_size=1, max_size=2).map(lambda some: pa.struct([(f"f{i}", k) for i, k in enumerate(some)])),
     ),
     max_leaves=4,
-)
+).filter(lambda kind: kind == pa.float16() or "halffloat" not in str(kind))  # refused within other values
 
 
 def _values(kind: pa.DataType) -> st.SearchStrategy:

@@ -15,7 +15,7 @@ import pytest
 from pyspark import cloudpickle
 from skipstone.engine.open import open_table
 from skipstone.errors import SkipstoneError
-from skipstone.spark_adapter import clustering, jobs, maintenance, row_changes
+from skipstone.spark_adapter import clustering, executors, jobs
 from skipstone.spark_adapter.options import Request
 from skipstone.spark_adapter.source import SkipstoneReader
 from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
@@ -83,7 +83,7 @@ def run_here(patch: pytest.MonkeyPatch, tries: int = 1) -> None:
 
     real = clustering.frame_of_parts
     patch.setattr(jobs, "frame_of_rows", lambda spark, rows, schema: _one_by_one(rows))
-    for module in (clustering, maintenance, row_changes):
+    for module in (clustering, executors):
         patch.setattr(module, "map_parts", map_parts)
         patch.setattr(module, "slots", lambda spark: 2)
     patch.setattr(clustering, "frame_of_parts", frame_of_parts)
