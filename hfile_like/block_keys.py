@@ -74,10 +74,13 @@ def encode_with_tails(keys: BlockKeys, tails: np.ndarray, compressor: Compressor
     """Return the keys of a block with other last bytes: uint8 [n, width]. They must ascend, too."""
     width = tails.shape[1]
     if isinstance(keys, FixedWidthKeys) and len(keys.columns) >= width:
-        columns = keys.columns.copy()
-        columns[-width:] = tails.T
         head = FIXED_HEAD.pack(keys.width, len(keys.prefix)) + keys.prefix
-        return EncodedSection(ENCODING_FIXED, 0, head + columns.tobytes())
+        data = np.empty(len(head) + keys.columns.size, dtype=np.uint8)
+        data[: len(head)] = np.frombuffer(head, dtype=np.uint8)
+        columns = data[len(head) :].reshape(keys.columns.shape)
+        columns[:-width] = keys.columns[:-width]
+        columns[-width:] = tails.T
+        return EncodedSection(ENCODING_FIXED, 0, data.data)
     offsets, buffer = offsets_and_data(keys.to_arrow())
     data = np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])].copy()
     data[offsets[1:].astype(np.int64)[:, None] - width + np.arange(width)] = tails
@@ -145,13 +148,14 @@ class FixedWidthKeys:
             np.bitwise_or(out, column[rows], out=out)
         return out
 
-    def tails_at(self, rows: np.ndarray, width: int) -> np.ndarray:
+    def tails_at(self, rows: Rows, width: int) -> np.ndarray:
         """Return uint8 [k, width]: the last bytes of the keys at `rows`. `width` is at most the keys'."""
         stored = min(width, len(self.columns))
-        table = np.empty((len(rows), width), dtype=np.uint8)
+        chosen = self.columns[len(self.columns) - stored :, rows].T
+        table = np.empty((len(chosen), width), dtype=np.uint8)
         prefix = np.frombuffer(self.prefix, dtype=np.uint8)
         table[:, : width - stored] = prefix[len(prefix) - (width - stored) :]
-        table[:, width - stored :] = self.columns[len(self.columns) - stored :, rows].T
+        table[:, width - stored :] = chosen
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
@@ -311,10 +315,10 @@ class NumberKeys:
         numbers &= np.uint64(self._mask)
         return numbers
 
-    def tails_at(self, rows: np.ndarray, width: int) -> np.ndarray:
+    def tails_at(self, rows: Rows, width: int) -> np.ndarray:
         """Return uint8 [k, width]: the last bytes of the keys at `rows`. `width` is at most the keys'."""
         numbers = self.ids(rows).astype(">u8").view(np.uint8).reshape(-1, ID_BYTES)[:, ID_BYTES - self._last :]
-        table = np.empty((len(rows), self.width), dtype=np.uint8)
+        table = np.empty((len(numbers), self.width), dtype=np.uint8)
         table[:, : self.width - self._last] = np.frombuffer(self.prefix, dtype=np.uint8)
         table[:, self.width - self._last :] = numbers
         return table[:, self.width - width :]
@@ -340,15 +344,16 @@ def find_key(keys: BlockKeys, key: bytes) -> int:
     return row if row < len(keys) and keys.key_at(row) == key else -1
 
 
-def key_tails(keys: BlockKeys, rows: np.ndarray, width: int) -> np.ndarray:
-    """Return uint8 [k, width]: the last bytes of the keys at int64 `rows`. Raises InvalidArgumentError if a key is
-    shorter."""
+def key_tails(keys: BlockKeys, rows: Rows, width: int) -> np.ndarray:
+    """Return uint8 [k, width]: the last bytes of the keys at `rows`, int64 or a slice. Raises InvalidArgumentError if a
+    key is shorter."""
     if not isinstance(keys, BundledKeys) and keys.width >= width:
         return keys.tails_at(rows, width)
-    tails = [keys.key_at(i)[-width:] for i in rows.tolist()]
+    numbers = range(len(keys))[rows] if isinstance(rows, slice) else rows.tolist()
+    tails = [keys.key_at(i)[-width:] for i in numbers]
     if any(len(tail) != width for tail in tails):
         raise InvalidArgumentError(f"a key is shorter than {width} bytes")
-    return np.frombuffer(b"".join(tails), dtype=np.uint8).reshape(len(rows), width)
+    return np.frombuffer(b"".join(tails), dtype=np.uint8).reshape(len(tails), width)
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:

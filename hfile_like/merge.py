@@ -26,6 +26,7 @@ from .block_reader import READ_AHEAD_BYTES
 from .entries import Entries, check_ascending
 from .footer import TAIL_BYTES
 from .key_sort import newest_order
+from .lookup import batched
 from .reader import SortedFileReader
 from .scan import block_entries
 from .source import Source
@@ -103,9 +104,13 @@ def copy_with_tails(
     uint8 [n, width], from their own. Values are copied as stored. Raises InvalidArgumentError if the keys no longer
     ascend from block to block; within a block the caller guarantees it."""
     blocks = range(len(run.index.entries))
+    pairs = zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True)
     with _MergingWriter(output, schema=run.schema, **options) as writer:
-        for info, block in zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True):
-            writer.copy_with_tails(block, info, change(key_tails(block.keys, np.arange(block.entries), width)))
+        for batch in batched(pairs):
+            tails = [key_tails(block.keys, slice(0, block.entries), width) for _, block in batch]
+            changed = np.split(change(np.concatenate(tails)), np.cumsum([len(part) for part in tails])[:-1])
+            for (info, block), part in zip(batch, changed, strict=True):
+                writer.copy_with_tails(block, info, part)
         writer.close()
     return _summary_of(writer)
 

@@ -97,7 +97,8 @@ class ReplaceKeys:
     def __init__(self, source: KeyedRows, updated: Sequence[str], inserts: bool):
         self._source, self.updated = source, tuple(updated)
         self.deletes = not self.updated and not inserts
-        self._new = source.values(self.updated) if self.updated else None
+        # In one chunk: to take rows of several may copy all of them, for each row group.
+        self._new = source.values(self.updated).unify_dictionaries().combine_chunks() if self.updated else None
 
     def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
         compared = rows.select(self._source.on)
@@ -166,7 +167,6 @@ def replaced(rows: pa.Table, new: pa.Table, positions: np.ndarray, new_rows: np.
     """The rows, with the values of `new[new_rows]` at `positions` (int64) in the columns that `new` has."""
     order = np.arange(rows.num_rows)
     order[positions] = rows.num_rows + np.arange(len(positions))
-    # Taken first: `take` of chunks may copy all of them, and the new rows are those of all files.
     taken, places = new.take(from_numpy(new_rows)), from_numpy(order)
     for i, field in enumerate(rows.schema):
         if field.name in new.column_names:

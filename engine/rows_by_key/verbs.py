@@ -130,8 +130,9 @@ def upsert(
     exchange = exchange_of(handle, options.key)
     if exchange.earlier is not None:
         return Change(exchange.earlier)
-    planning = _lookup(handle, source, names)
+    _check_columns(handle, source, names)
     keyed = KeyedRows(source, names, handle.schema)
+    planning = lookup(source.select(list(names)), None, ScanRequest.of(handle), keyed.keys)
     updated = [name for name in source.column_names if name not in names] if when_matched == "update" else []
     if when_matched == "update" and not updated:
         raise InvalidArgumentError("the rows have no column other than those of on=, so there is nothing to update")
@@ -160,8 +161,8 @@ def key_names(on: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _lookup(handle: Handle, source: pa.Table, names: Sequence[str]) -> PlannedScan:
-    """The plan for the rows whose key the source has. Raises SchemaError for columns that do not fit the table."""
+def _check_columns(handle: Handle, source: pa.Table, names: Sequence[str]) -> None:
+    """Raises SchemaError for columns of the source that do not fit the table."""
     leaves = leaf_types(handle.schema)
     for name in names:
         if name not in source.column_names:
@@ -169,7 +170,6 @@ def _lookup(handle: Handle, source: pa.Table, names: Sequence[str]) -> PlannedSc
         if name not in leaves or handle.schema.get_field_index(name) < 0:
             raise SchemaError(f"no column {name!r} of a type that is compared; the columns are {handle.schema.names}")
     fitted(source.schema.empty_table(), handle.schema)
-    return lookup(source.select(list(names)), None, ScanRequest.of(handle))
 
 
 class _Work:

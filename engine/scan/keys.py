@@ -31,6 +31,7 @@ from ..predicates.coerce import NoMeaningError, array_of, is_text, ns_per_count
 from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
 
 _USUAL_UUID = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
+_TABLE_BITS_A_KEY = 8
 _INT64_END, _UINT64_END = 2.0**63, 2.0**64
 
 
@@ -53,6 +54,11 @@ class KeySet:
         hashes = hash_array(self.encoded).hashes
         self._order = np.argsort(hashes)
         self._hashes = hashes[self._order]
+        # Most hashes of other values are excluded by one look at a table of their first bits, which is small beside the
+        # hashes: a search in these waits for memory at every step.
+        self._shift = np.uint64(64 - max(1, (_TABLE_BITS_A_KEY * len(hashes)).bit_length()))
+        self._is_begun = np.zeros(1 << (64 - int(self._shift)), dtype=bool)
+        self._is_begun[self._hashes >> self._shift] = True
         again = np.flatnonzero(self._hashes[1:] == self._hashes[:-1]) if len(hashes) else np.empty(0, dtype=np.int64)
         # Keys of one hash, should there ever be some: these are compared as they are.
         numbers = self._order[np.union1d(again, again + 1)].tolist()
@@ -73,9 +79,11 @@ class KeySet:
         if not len(self) or not len(encoded):
             return found
         hashes = hash_array(encoded).hashes
+        maybe = np.flatnonzero(self._is_begun[hashes >> self._shift])
+        hashes = hashes[maybe]
         positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        maybe = np.flatnonzero(self._hashes[positions] == hashes)
-        numbers = self._order[positions[maybe]]
+        is_equal = self._hashes[positions] == hashes
+        maybe, numbers = maybe[is_equal], self._order[positions[is_equal]]
         is_same = to_numpy(pc.equal(take_keys(encoded, maybe), take_keys(self.encoded, numbers)))
         found[maybe[is_same]] = self.place[numbers[is_same]]
         for i in maybe[~is_same].tolist() if self._alike else ():

@@ -40,6 +40,8 @@ FEW_KEYS = 1024
 _KEYS_PUSHED_MAX = 1 << 16  # that a reader tests rows by
 _SAMPLE_KEYS = 16
 SPREAD_SHARE = 0.01  # of the rows
+DENSE_KEYS_MIN = 1 << 16
+_ROWS_A_DENSE_KEY = 256  # about half of those that a block of an index has
 
 
 class Lookup(PlannedScan):
@@ -51,7 +53,8 @@ class Lookup(PlannedScan):
 
     compares_rows = True
 
-    def __init__(self, request: ScanRequest, keys: pa.Table):
+    def __init__(self, request: ScanRequest, keys: pa.Table, key_set: KeySet | None = None):
+        """`key_set`: of the keys, if it is there already."""
         super().__init__(request)
         leaves = leaf_types(self.instant.schema)
         self._kinds = {name: leaves[name] for name in keys.column_names}
@@ -61,7 +64,8 @@ class Lookup(PlannedScan):
         if self._index is not None:  # its columns first
             leading = self._leading(self._index)
             self._given = keys.select([*leading, *(name for name in self._kinds if name not in leading)])
-        self._keys = self._key_set(self._given)
+        is_same = key_set is not None and key_set.columns == self._given.column_names
+        self._keys = key_set if key_set is not None and is_same else self._key_set(self._given)
         self.bound = self._tested()
 
     def __repr__(self) -> str:
@@ -112,11 +116,17 @@ class Lookup(PlannedScan):
             if is_tested and self._is_spread(in_span):
                 step.note = "the index is not used: some of the keys are in many rows of most files"
                 return in_span
-            joined = self.evidence.retry_without_damaged_runs(lambda: self._joined(ids, self._keys.encoded))
-            joined_rows, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
+            joined_rows, covered = None, np.zeros(len(ids), dtype=bool)
+            is_dense = self._index is not None and self._is_dense(in_span)
+            if self._index is not None and not is_dense:
+                joined_rows, covered = self.evidence.retry_without_damaged_runs(
+                    lambda: self._joined(ids, self._keys.encoded)
+                )
             alone = units.is_single_file_slice
             covered &= alone
-            if self._index is not None:
+            if is_dense:
+                step.note = "the index is not used: there are so many keys that it would be read whole"
+            elif self._index is not None:
                 step.index = f"secondary({', '.join(self.instant.names_of(self._index))})"
             compared = alone & ~covered
             if joined_rows is not None and not self._is_decided:
@@ -154,18 +164,20 @@ class Lookup(PlannedScan):
         if self._index is None or not is_local or self.limit is not None or self.reader == "pyarrow":
             return False
         some = self._keys.encoded.take(from_numpy(np.arange(0, len(self._keys), len(self._keys) // _SAMPLE_KEYS + 1)))
-        joined = self.evidence.retry_without_damaged_runs(lambda: self._joined(remaining.ids, some))
-        assert joined is not None
-        file_ids = joined[0].file_ids
+        file_ids = self.evidence.retry_without_damaged_runs(lambda: self._joined(remaining.ids, some))[0].file_ids
         row_count = len(file_ids) * len(self._keys) // max(len(some), 1)
         is_in_most = 2 * len(np.unique(file_ids)) >= len(remaining.ids)
         return is_in_most and row_count >= SPREAD_SHARE * remaining.units.row_counts.sum()
 
-    def _joined(self, ids: np.ndarray, encoded: pa.BinaryArray) -> tuple[Positions, np.ndarray] | None:
+    def _is_dense(self, remaining: PruningState) -> bool:
+        """Whether most blocks of the index have one of the keys. Then the columns of the keys are read in less time."""
+        rows = int(remaining.units.row_counts.sum())
+        return len(self._keys) >= DENSE_KEYS_MIN and len(self._keys) >= rows // _ROWS_A_DENSE_KEY
+
+    def _joined(self, ids: np.ndarray, encoded: pa.BinaryArray) -> tuple[Positions, np.ndarray]:
         """(the rows that hold keys, as far as the index knows them; bool: which files it covers)."""
         index, snapshot, damaged = self._index, self.snapshot, self.evidence.damaged
-        if index is None:
-            return None
+        assert index is not None
         covered = covered_by(snapshot, index, ids, damaged)
         if not self._is_decided:
             encoded = self._key_set(self._given.select(self._leading(index))).encoded
@@ -243,8 +255,10 @@ def _columns(names: Sequence[str], schema: pa.Schema) -> dict[str, ColumnRef]:
     return refs
 
 
-def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> PlannedScan:
-    """See `Table.lookup`."""
+def lookup(
+    keys: object, on: str | Sequence[str] | None, request: ScanRequest, key_set: KeySet | None = None
+) -> PlannedScan:
+    """See `Table.lookup`. `key_set`: of the keys, if it is there already."""
     key_rows = keys_table(keys, on)
     values = []
     for name, ref in _columns(key_rows.column_names, request.snapshot.instant.schema).items():
@@ -255,7 +269,7 @@ def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -
         where = col(key_rows.column_names[0]).is_in(values[0].drop_null().unique())
         return PlannedScan(request, where)
     keys_of_columns = pa.table(values, names=key_rows.column_names)
-    return Lookup(request, keys_of_columns)
+    return Lookup(request, keys_of_columns, key_set)
 
 
 class RowsAt(PlannedScan):

@@ -14,21 +14,21 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_300, 24),
+    "hfile_like": (5_302, 24),
     ".": (1_767, 12),  # base/ and the modules of the root
-    "engine/parquet": (1_842, 11),
-    "engine/scan": (8_552, 30),
+    "engine/parquet": (2_072, 11),
+    "engine/scan": (8_567, 30),
     "serve": (1_100, 8),
     "engine/commit": (4_750, 18),
     "engine/state": (4_226, 18),
     "engine/storage": (2_000, 9),
-    "engine/tasks": (1_240, 8),
+    "engine/tasks": (1_247, 8),
     "engine/predicates": (5_916, 22),
     "engine/lakes": (3_704, 18),
     "spark_adapter": (5_587, 26),
     "commands": (2_180, 13),
     "engine/indexes": (8_120, 44),
-    "engine/rows_by_key": (1_325, 7),
+    "engine/rows_by_key": (1_331, 7),
     "bench": (4_155, 26),
     "engine": (5_760, 27),  # its own modules, and advice/
 }

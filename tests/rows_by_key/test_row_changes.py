@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.engine.scan import lookup
 
 SCHEMA = pa.schema(
     [
@@ -141,8 +143,10 @@ class Model:
         names += ["n"] if len(names) == len(on) else []
         source = pa.Table.from_pylist(given, schema=SCHEMA).select(names)
         options = {"when_matched": matched, "when_not_matched": inserted}
-        foreseen = self.table.upsert(source, on, **options, dry_run=True)
-        done = self.table.upsert(source, on, **options)
+        few, dense = self.rng.choice([-1, 1024]), self.rng.choice([0, 1 << 16])
+        with mock.patch.multiple(lookup, FEW_KEYS=few, DENSE_KEYS_MIN=dense):
+            foreseen = self.table.upsert(source, on, **options, dry_run=True)
+            done = self.table.upsert(source, on, **options)
         after, count, met = [], 0, set()
         for row in self.rows:
             number = next((i for i, g in enumerate(given) if all(_same(row[name], g[name]) for name in on)), None)

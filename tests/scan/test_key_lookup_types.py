@@ -139,6 +139,8 @@ def test_rule_42_keys_mean_equals_however_many_they_are(drawn: tuple[pa.DataType
             with pytest.MonkeyPatch.context() as by_index:
                 by_index.setattr(module, "SPREAD_SHARE", 9.0)
                 assert _ids(table.lookup(keys, "k")) == expected, many
+                by_index.setattr(module, "DENSE_KEYS_MIN", 0)
+                assert _ids(table.lookup(keys, "k")) == expected, many
             assert _ids(table.lookup(given_keys["pairs"])) == expected
 
 

@@ -191,8 +191,8 @@ def _check_lookup(table: ss.Table, rows: dict, r: random.Random) -> None:
     wanted = {one for row in base.rows_of(keys) if (one := key(row)) is not None}
     matching = [row for groups in rows.values() for g in groups for row in g if key(row) in wanted]
     told = f"{keys.to_pylist()} at version {table.version}"
-    few, share = r.choice([-1, -1, 1024]), r.choice([0.01, 9.0])
-    with mock.patch.multiple(lookup, FEW_KEYS=few, SPREAD_SHARE=share):
+    few, share, dense = r.choice([-1, -1, 1024]), r.choice([0.01, 9.0]), r.choice([0, 1 << 16])
+    with mock.patch.multiple(lookup, FEW_KEYS=few, SPREAD_SHARE=share, DENSE_KEYS_MIN=dense):
         plan = table.lookup(keys, reader=r.choice(["pyarrow", "duckdb"]))
         assert table.lookup(keys).count() == len(matching), told
         assert multiset(base.rows_of(plan.to_table())) == multiset(matching), told

@@ -23,7 +23,7 @@ from ...storage.threads import BUILD_THREADS, prefetched
 from ..kind import CommitContext
 from .format import EntryLayout, tails_places
 
-_FILES_MAX = 1 << 22  # ids that the meta of a run may list
+_FILES_MAX = 1 << 22  # between the first and the last id that the meta of a run lists
 _SHARE_MIN = 2  # a run is copied if one in so many of its files are
 
 
@@ -65,7 +65,7 @@ class _Level:
         self.files = IdRanges.union(map(files_of, readers))
 
     def pays(self, moves: _Moves) -> bool:
-        is_few = self.files.count <= _FILES_MAX
+        is_few = bool(len(self.files.first)) and int(self.files.last[-1] - self.files.first[0]) < _FILES_MAX
         return is_few and _SHARE_MIN * int(self.files.contains(moves.old).sum()) >= self.files.count
 
     def copied(
@@ -73,13 +73,13 @@ class _Level:
     ) -> list[Run]:
         """The shards after the moves. If it raises, none of them remains."""
         storage, written = work.writing.storage, list[Run]()
-        segments, files = (self.runs[0].segments[0], work.version), moves.of(self.files)
+        segments, new_ids = (self.runs[0].segments[0], work.version), _NewIds(self.files, moves)
 
         def copy(reader: SortedFileReader) -> Run:
             path = path_of()
             with storage.create(path) as sink:
-                options = form.options(path, files=files)
-                done = copy_with_tails(reader, sink, layout.place_bytes, moves.of_tails, **options)
+                options = form.options(path, files=new_ids.files)
+                done = copy_with_tails(reader, sink, layout.place_bytes, new_ids.of_tails, **options)
             ends = bounded_ends(done.first_key, done.last_key)
             written.append(Run(path, done.size_bytes, done.num_entries, segments, *ends))
             return written[-1]
@@ -97,30 +97,37 @@ class _Moves:
     groups each new file has."""
 
     def __init__(self, old: np.ndarray, new: np.ndarray, groups: np.ndarray):
-        self.old, self.new, self._groups = old, new, groups
+        self.old, self.new, self.groups = old, new, groups
 
     def where(self, chosen: np.ndarray) -> _Moves:
-        return _Moves(self.old[chosen], self.new[chosen], self._groups[chosen])
+        return _Moves(self.old[chosen], self.new[chosen], self.groups[chosen])
 
-    def of(self, listed: IdRanges) -> IdRanges:
-        """The ids of files after the move. Raises _NotSameError if their order is another then."""
+
+class _NewIds:
+    """The ids of the files of a run after the moves, in tables by the old id. `files`: all of them. Raises
+    _NotSameError if their order is another then."""
+
+    def __init__(self, listed: IdRanges, moves: _Moves):
         ids = _ids_in(listed)
-        place = index_of(self.old, ids)
-        moved = np.where(place >= 0, self.new[place], ids)
+        place = index_of(moves.old, ids)
+        moved = np.where(place >= 0, moves.new[place], ids)
         if (moved[1:] <= moved[:-1]).any():
             raise _NotSameError
-        return IdRanges.of(moved)
+        self.files, self._first = IdRanges.of(moved), ids[0]
+        self._ids = np.zeros(int(ids[-1] - ids[0]) + 1, dtype=np.uint64)
+        self._groups = np.zeros(len(self._ids), dtype=np.int64)  # how many a file has, none if it is not listed
+        self._ids[ids - self._first] = moved
+        self._groups[ids - self._first] = np.where(place >= 0, moves.groups[place], 1 << 32)
 
     def of_tails(self, tails: np.ndarray) -> np.ndarray:
         """uint8 [n, width]: ends of keys after the move. Raises _NotSameError for a row group that the new file lacks:
         then its row groups are not those of the old one."""
         ids, groups = tails_places(tails)
-        place = index_of(self.old, ids)
-        is_moved = place >= 0
-        if (groups[is_moved] >= self._groups[place[is_moved]]).any():
+        place = ids - self._first  # very large for a smaller id
+        if (place >= len(self._ids)).any() or (groups >= self._groups[place]).any():
             raise _NotSameError
         changed = tails.copy()
-        changed[is_moved, :8] = big_endian(self.new[place[is_moved]], 8)
+        changed[:, :8] = big_endian(self._ids[place], 8)
         return changed
 
 
