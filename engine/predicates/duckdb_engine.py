@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -251,18 +251,36 @@ def _readable_type(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
+class Interval(NamedTuple):
+    """A value of DuckDB's INTERVAL. Arrow's has nanoseconds instead, which overflow after 292 years."""
+
+    months: int
+    days: int
+    us: int
+
+
 def constants(expressions: Sequence[str], text: str) -> list[Any]:
-    """The values of SQL expressions without columns, as literals. Raises PredicateError if one of them has none."""
+    """Compute SQL expressions without columns. Return literal values and Intervals. Raises PredicateError if an
+    expression has no value."""
     values: list[Any] = []
     for start in range(0, len(expressions), _CONSTANTS_PER_QUERY):
+        columns = list(expressions[start : start + _CONSTANTS_PER_QUERY])
         with _rows_cursor_of(text) as cursor:
-            table = cursor.sql(
-                f"SELECT {', '.join(expressions[start : start + _CONSTANTS_PER_QUERY])}"
-            ).to_arrow_table()
-        for column in table.columns:
-            is_interval = pa.types.is_interval(column.type)
-            values.append(column[0].as_py() if is_interval else literal_value(column[0]))
+            relation = cursor.sql(f"SELECT {', '.join(columns)}")
+            intervals = [i for i, dtype in enumerate(relation.types) if str(dtype) == "INTERVAL"]
+            for i in intervals:
+                columns[i] = f"datepart(['year', 'month', 'day', 'hour', 'minute', 'microseconds'], {columns[i]})"
+            table = (cursor.sql(f"SELECT {', '.join(columns)}") if intervals else relation).to_arrow_table()
+        for i, column in enumerate(table.columns):
+            values.append(_interval(column[0].as_py()) if i in intervals else literal_value(column[0]))
     return values
+
+
+def _interval(parts: dict[str, int] | None) -> Interval | None:
+    if parts is None or None in parts.values():
+        return None
+    us = (parts["hour"] * 60 + parts["minute"]) * 60_000_000 + parts["microseconds"]
+    return Interval(parts["year"] * 12 + parts["month"], parts["day"], us)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

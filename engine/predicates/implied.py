@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from .ast import FLIPPED, And, Comparison, In, Node, StartsWith
 from .coerce import is_text
+from .duckdb_engine import Interval
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
 from .literals import DAY_NS, Column, Literal, Temporal, days_from_civil
 from .sql_operands import Operands
@@ -140,11 +141,11 @@ def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> 
     if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
         return None
     if isinstance(step, int) and not isinstance(step, bool):  # a date and days
-        step = pa.MonthDayNano([0, step, 0])
-    if not isinstance(step, pa.MonthDayNano):
+        step = Interval(0, step, 0)
+    if not isinstance(step, Interval):
         return None
     sign = 1 if call.op == "+" else -1
-    exact = step.days * DAY_NS + step.nanoseconds
+    exact = step.days * DAY_NS + step.us * 1_000
     ends = [exact + step.months * days * DAY_NS for days in (28, 31)]
     cut = 3 * DAY_NS if step.months else 0
     least, most = sorted(sign * end for end in ends)

@@ -13,7 +13,7 @@ from ...base import canon
 from ...errors import PredicateError
 from .bound import path_of, resolve
 from .coerce import is_exact_widening, is_list
-from .duckdb_engine import constants
+from .duckdb_engine import Interval, constants
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, arrow_type, plain_value
 from .expressions import key_of, shown, tree_of, value_type
 from .literals import DAY_NS, Column, Computed, Elements, Literal, LiteralValue, Temporal, parse_temporal, string_sql
@@ -91,15 +91,15 @@ class Operands:
         """Several constant operands, which DuckDB computes in one query."""
         values = self.constants(trees, operands)
         return [
-            Literal(Temporal("duration", (value.months * 30 + value.days) * DAY_NS + value.nanoseconds))
-            if isinstance(value, pa.MonthDayNano)
+            Literal(Temporal("duration", (value.months * 30 + value.days) * DAY_NS + value.us * 1_000))
+            if isinstance(value, Interval)
             else Literal(value)
             for value in values
         ]
 
     def constants(self, trees: Sequence[Parsed], operands: Sequence[Bound], target: str | None = None) -> list[Any]:
         """The values of operands without columns, in the type `target`, by default their own: as literals, or
-        pyarrow.MonthDayNano. Raises PredicateError, with the place, for what DuckDB cannot compute."""
+        Intervals. Raises PredicateError, with the place, for what DuckDB cannot compute."""
         values: list[Any] = []
         expressions: dict[int, str] = {}
         for tree, operand in zip(trees, operands, strict=True):
@@ -134,7 +134,7 @@ class Operands:
         if count is None or count > _MEMBERS_MAX:
             raise NotUnderstoodError
         values = self._computed([f"{sql}[{i}]" for i in range(1, 1 + count)], tree)
-        if any(isinstance(value, pa.MonthDayNano) for value in values):
+        if any(isinstance(value, Interval) for value in values):
             raise NotUnderstoodError
         return [Literal(value) for value in values if value is not None]
 

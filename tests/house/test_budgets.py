@@ -23,7 +23,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/state": (4_226, 18),
     "engine/storage": (2_000, 9),
     "engine/tasks": (1_247, 8),
-    "engine/predicates": (5_916, 22),
+    "engine/predicates": (5_937, 22),
     "engine/lakes": (3_704, 18),
     "spark_adapter": (5_587, 26),
     "commands": (2_180, 13),

@@ -163,3 +163,17 @@ def test_trap_a_widened_column_whose_bounds_changed_their_form(tmp_path: Path, w
     table = _lake(tmp_path, *({"x": pa.array(value, kind)} for value, kind in values))
     assert kept_paths(table, where) == (["0.parquet", "2.parquet"] if "70" in where else ["0.parquet"])
     assert _stored(table, where) == (2 if "70" in where else 1)
+
+
+def test_trap_intervals_of_centuries(tmp_path: Path) -> None:
+    """Arrow counts an interval in nanoseconds, DuckDB in microseconds, and seconds of DuckDB are doubles."""
+    spans = [-79576264951162961, -79576264951162957, 5, 2**60 + 1]
+    moments = pa.array([0, 5_000_000, -40_000_000_000_000_000, 1], pa.timestamp("us"))
+    table = _lake(tmp_path, {"span": pa.array(spans, pa.duration("us")), "ts": moments})
+    for span in spans:
+        exact = f"span = INTERVAL '{span} microseconds'"
+        for where in (exact, str(col("span") == pa.scalar(span, pa.duration("us")))):
+            assert where == exact and _stored(table, where) == 1
+    far = "INTERVAL '20000000000000000 microseconds'"
+    assert _stored(table, f"ts + {far} > TIMESTAMP '2400-01-01'") == 3
+    assert _stored(table, f"ts - {far} < TIMESTAMP '1400-01-01'") == 4
