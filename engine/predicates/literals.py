@@ -276,8 +276,9 @@ def literal_sql(value: LiteralValue) -> str:
     if isinstance(value, uuid.UUID):
         return f"UUID '{value}'"
     if value.kind == "duration":
-        if value.ns % 1_000 == 0:  # exact; DuckDB rounds seconds of more than 53 bits
-            return f"INTERVAL '{value.ns // 1_000} microseconds'"
+        us, rest = divmod(value.ns, 1_000)
+        if rest == 0 and us > -(2**63):  # exact; DuckDB rounds seconds of more than 53 bits
+            return f"INTERVAL '{us} microseconds'"
         sign, ns = ("-", -value.ns) if value.ns < 0 else ("", value.ns)
         return f"INTERVAL '{sign}{ns // _SECOND_NS}.{ns % _SECOND_NS:09}' SECOND"
     days, ns = divmod(value.ns, DAY_NS)
