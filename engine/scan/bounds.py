@@ -7,6 +7,7 @@ to answer with them or to show them they are converted to one type here. Where t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ from ...base.arrays import binary_array, from_numpy, scalar_of, string_array, to
 from ..indexes.probe_results import ColumnEvidence
 from ..predicates.coerce import is_exact_widening, plain_type
 from ..predicates.possible_values import NAN_CODE, Evidence
+
+if TYPE_CHECKING:
+    from .request import SortKey
 
 TEXT_CHARACTERS_MAX = 40
 
@@ -84,6 +88,24 @@ def best_ends(bounds: Bounds, is_max: bool) -> pa.Array:
     end = bounds.upper if is_max else bounds.lower
     nan = bounds.may_be_nan if is_max else bounds.may_be_nan & ~bounds.may_be_value
     return pc.if_else(from_numpy(nan), scalar_of(NAN_CODE, pa.int64()), end) if nan.any() else end
+
+
+def end_of_first(bounds: Bounds, row_counts: np.ndarray, certain: np.ndarray, key: SortKey, limit: int) -> Any:
+    """An order code, or order bytes: `limit` rows of some `certain` units (bool [n]), which have `row_counts` rows, are
+    at least as good. None if they have too few rows."""
+    worst = bounds.lower if key.is_max else bounds.upper
+    certain = certain & to_numpy(worst.is_valid())
+    if not key.nulls_first:
+        certain &= ~bounds.may_be_null
+    if not key.is_max:  # NaN is beyond the upper bound
+        certain &= ~bounds.may_be_nan
+    units = np.flatnonzero(certain)
+    if int(row_counts[units].sum()) < limit:
+        return None
+    ends = worst.take(from_numpy(units))
+    order = to_numpy(pc.array_sort_indices(ends, order="descending" if key.is_max else "ascending"))
+    enough = int(np.searchsorted(np.cumsum(row_counts[units][order]), limit))
+    return ends[int(order[enough])].as_py()
 
 
 def in_type(stored: np.ndarray | pa.Array, is_valid: np.ndarray, source: pa.DataType, dtype: pa.DataType) -> pa.Array:

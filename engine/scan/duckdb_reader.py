@@ -34,7 +34,7 @@ from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, rows_kept
 from .planning import Pair, PlannedScan
-from .prune import PruneRequest, prune
+from .prune import KEPT_FILES_MAX, PruneRequest, prune
 from .steps import Steps
 from .units import Units
 
@@ -50,9 +50,7 @@ _COUNT = "__skipstone_count"
 _is_pattern = re.compile(r"[*?\[\]{}]").search  # DuckDB would expand such a path
 _CHECKED_FILES_MAX = 1_000
 _checked_files: set[tuple] = set()  # in which DuckDB has the types of the Arrow schema for some columns
-# What statistics show of each file of a version, by the mode of a scan, the fact and the column.
-_facts: WeakKeyDictionary[Snapshot, dict[tuple[str, str, str], bool]] = WeakKeyDictionary()
-_FACT_FILES_MAX = 1_000
+_kept: WeakKeyDictionary[Snapshot, dict[Any, Any]] = WeakKeyDictionary()
 _FACTS: dict[str, Callable[[Evidence], np.ndarray]] = {
     "bounded": lambda one: (one.has_lower & one.has_upper) | ~one.may_be_value,
     "bounded without NaN": lambda one: ~one.may_be_nan & ((one.has_lower & one.has_upper) | ~one.may_be_value),
@@ -129,11 +127,12 @@ class DuckDBReader:
         """Whether statistics show a fact about a column in each file that is left. What they show of all files of a
         small version is kept for the next scan."""
         plan = self._plan
-        if plan.tail is None and plan.instant.totals["files"] <= _FACT_FILES_MAX:
-            known, key = _facts.setdefault(plan.snapshot, {}), (plan.mode, fact, column)
+        if plan.tail is None and plan.instant.totals["files"] <= KEPT_FILES_MAX:
+            known, key = kept_of(plan.snapshot), (plan.mode, fact, column)
             if key not in known:
-                every = prune(PruneRequest(Constant(True), plan.mode), plan.evidence, Steps())
-                known[key] = _is_true_in(plan, every.units, fact, column)
+                if plan.mode not in known:
+                    known[plan.mode] = prune(PruneRequest(Constant(True), plan.mode), plan.evidence, Steps())
+                known[key] = _is_true_in(plan, known[plan.mode].units, fact, column)
             if known[key]:
                 return True
         return _is_true_in(plan, plan.pruned.units, fact, column)
@@ -356,6 +355,11 @@ class DuckDBReader:
                 yield Piece(task, groups.part(range(begin, end)))
                 begin, rows = end, 0
             rows += count
+
+
+def kept_of(snapshot: Snapshot) -> dict[Any, Any]:
+    """What readers keep of a version for the next scan, by all that it depends on. It is dropped with the version."""
+    return _kept.setdefault(snapshot, {})
 
 
 def _is_true_in(plan: PlannedScan, units: Units, fact: str, column: str) -> bool:

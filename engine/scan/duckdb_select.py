@@ -73,6 +73,7 @@ class Query:
     columns    the columns that are read, and not added to the result
     tables     tables of row numbers that the query joins, by name
     parts      SELECTs that UNION ALL joins
+    is_numbered    False if it has `columns` alone
     """
 
     text: str
@@ -80,6 +81,7 @@ class Query:
     columns: list[str]
     tables: dict[str, pa.Table] = field(default_factory=dict)
     parts: int = 1
+    is_numbered: bool = True
 
 
 class QueryWriter:
@@ -92,12 +94,13 @@ class QueryWriter:
     hidden   columns whose statistics decide nothing, whatever reads the query's rows
     options  further options of read_parquet
     prefix   of the names of the tables that queries join
+    numbers_rows  the result has the numbers of files and rows even if the query does not need them
     """
 
     def __init__(self, context: ReadContext, file_schemas: Sequence[pa.Schema], path_of: Callable[[FileTask], str]):
         self._context, self._file_schemas, self._path_of = context, file_schemas, path_of
         self.hidden: set[str] = set()
-        self.options, self.prefix = "", "__skipstone_"
+        self.options, self.prefix, self.numbers_rows = "", "__skipstone_", True
         self._schema = context.schema
         self._is_lookup = context.bound == Constant(True)
         self.tests = _conjuncts(context.bound)
@@ -130,6 +133,10 @@ class QueryWriter:
         for name in path[len(top) + 1 :].split(".") if path != top else ():
             text = f"struct_extract({text}, {string_sql(name)})"
         return text
+
+    def path_text(self, task: FileTask) -> str:
+        """The path of a file, for DuckDB."""
+        return string_sql(self._path_of(task))
 
     def stored(self, task: FileTask) -> dict[str, str]:
         """The columns that a file has: the names in the table and in the file."""
@@ -172,8 +179,9 @@ class QueryWriter:
             joins = (path in self._context.deletes, piece.task.rows is not None and self._is_lookup)
             alike.setdefault((where, positions, path if is_own else "", joins), []).append(piece)
         selects = []
+        is_numbered = self.numbers_rows or any(path or any(joins) for _, _, path, joins in alike) or bool(shared)
         for (where, positions, _, joins), own in alike.items():
-            select = self._select(own, number_of, columns, list(constants), joins)
+            select = self._select(own, number_of, columns, list(constants), joins, is_numbered)
             if select is None:
                 return None
             conditions = " AND ".join(condition for condition in (positions, where) if condition not in ("", "TRUE"))
@@ -183,7 +191,7 @@ class QueryWriter:
             self.prefix + _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
         }
         tables = self._lists | {name: table for name, table in tables.items() if table is not None}
-        return Query(" UNION ALL ".join(selects), tasks, columns, tables, len(selects))
+        return Query(" UNION ALL ".join(selects), tasks, columns, tables, len(selects), is_numbered)
 
     def _select(
         self,
@@ -192,32 +200,35 @@ class QueryWriter:
         columns: list[str],
         constants: list[str],
         joins: tuple[bool, bool],
+        is_numbered: bool,
     ) -> str | None:
         task = pieces[0].task
         file_schema = self._file_schemas[task.schema_id]
-        inner = []
+        inner: dict[str, str] = {}
         for name, file_name in self.stored(task).items():
             column, wanted = quoted(file_name), self.types[name]
             if type_text(file_schema.field(file_name).type) != wanted or "TIMESTAMP_MS" in wanted:
                 column = f"CAST({column} AS {wanted})"
             if name in self.hidden:
                 column = guarded_key(column)
-            inner.append(f"{column} AS {quoted(name)}")
+            inner[name] = f"{column} AS {quoted(name)}"
         for name in constants:
             texts = [value_text(self.value_of(name, piece.task)) for piece in pieces]
             if None in texts:
                 return None
-            inner.append(f"{_by_file(list(map(str, texts)))} AS {quoted(name)}")
+            inner[name] = f"{_by_file(list(map(str, texts)))} AS {quoted(name)}"
+        paths = ", ".join(self.path_text(piece.task) for piece in pieces)
+        source = f"read_parquet([{paths}], hive_partitioning = false{self.options})"
+        if not is_numbered:
+            return f"SELECT {', '.join(inner[name] for name in columns)} FROM {source}"
         numbers = [number_of[piece.task.path] for piece in pieces]
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-            inner.append(f"CAST(file_index AS INTEGER) + {numbers[0]} AS {FILE}")
+            inner[FILE] = f"CAST(file_index AS INTEGER) + {numbers[0]} AS {FILE}"
         else:
-            inner.append(f"{_by_file([f'CAST({number} AS INTEGER)' for number in numbers])} AS {FILE}")
-        inner.append(f"file_row_number AS {ROW}")
-        paths = ", ".join(string_sql(self._path_of(piece.task)) for piece in pieces)
+            inner[FILE] = f"{_by_file([f'CAST({number} AS INTEGER)' for number in numbers])} AS {FILE}"
+        inner[ROW] = f"file_row_number AS {ROW}"
         outer = ", ".join([*map(quoted, columns), FILE, ROW])
-        source = f"read_parquet([{paths}], hive_partitioning = false{self.options})"
-        text = f"SELECT {outer} FROM (SELECT {', '.join(inner)} FROM {source})"
+        text = f"SELECT {outer} FROM (SELECT {', '.join(inner.values())} FROM {source})"
         for kind, table, is_joined in zip(("ANTI", "SEMI"), (_DELETED, _NAMED), joins, strict=True):
             text += f" {kind} JOIN {self.prefix}{table} USING ({FILE}, {ROW})" if is_joined else ""
         return text

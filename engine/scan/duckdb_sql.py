@@ -15,37 +15,47 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, overload
+from functools import lru_cache, partial
+from typing import Any, Literal, TypeVar, overload
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, to_numpy
 from ...base.forks import no_fork
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
+from ..observing import is_observed
 from ..predicates import And, Constant, Node, col, prepare
 from ..predicates.coerce import is_exact_widening
 from ..predicates.duckdb_engine import duckdb_type, message_of
 from ..predicates.duckdb_trees import Bound, NotUnderstoodError, arrow_type, nodes_of
 from ..predicates.literals import quoted, string_sql
 from ..stale import check_answers
-from .bounds import bounds_of, value_of
+from .bounds import bounds_of, end_of_first, value_of
 from .duckdb_connection import cursor, is_supported, query_connection
-from .duckdb_reader import DuckDBReader
+from .duckdb_reader import DuckDBReader, kept_of
 from .duckdb_select import Piece, type_text, values_within
 from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .file_reader import check_identities
-from .file_tasks import RowGroups, rows_kept
-from .lake_dataset import LakeDataset
+from .file_tasks import FileTask, RowGroups, rows_kept
 from .plan import Plan
 from .planned_rows import answered_by_index, to_merge
 from .planning import Pair, PlannedScan
+from .prune import KEPT_FILES_MAX
+from .request import SortKey
+
+T = TypeVar("T")
 
 KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the range prunes
 _PARTS_MAX = 4  # files that are read by row numbers, each by a SELECT of its own
+_SETTINGS = ("TimeZone", "Calendar", "ieee_floating_point_ops")
 _PREFIX = "__skipstone_"  # of names in the text
+_MARK = f"{_PREFIX}{uuid.uuid4().hex}_"  # of a use of a table
+_KEPT_MAX, _KEPT_TEXT_MAX = 256, 10_000  # texts that are not read again, and the characters of one
+_KEPT_SOURCE_FILES_MAX = 10_000  # of the plans of one version
+_kept: dict[tuple[str, str], Any] = {}
+# DuckDB may compute such a word when it binds a text.
+_CHANGING_WORDS = re.compile("now|today|yesterday|tomorrow|current|local|random|uuid|setting|variable").search
 _DEFINITIONS = " UNION ALL ".join(f"SELECT sql FROM duckdb_{of}() WHERE NOT internal" for of in ("tables", "views"))
 _COLLATED = f"(SELECT count(*) FROM ({_DEFINITIONS}) WHERE sql ILIKE '%collate%')"  # tables and views that say so
 
@@ -84,15 +94,16 @@ def sql(
         raise InvalidArgumentError(f"sql() needs DuckDB 2.0 or later, and {duckdb.__version__} is installed")
     with no_fork():
         objects = {name: one for name, one in tables.items() if name.casefold() not in lakes}
-        planned = _Query(_Session(query_connection() if con is None else con, objects, query), lakes)
+        planned = _Query(_Session(con, objects, query), lakes)
         return planned.explanation() if explain else planned.relation()
 
 
 class _Session:
-    """A connection, and the objects of Python that a text may name."""
+    """A connection (None: a private one), and the objects of Python that a text may name."""
 
     def __init__(self, connection: Any, objects: dict[str, Any], query: str):
-        self.connection, self.objects, self.query = connection, objects, query
+        self.connection = query_connection() if connection is None else connection
+        self.objects, self.query, self.is_private = objects, query, connection is None
 
     def run(self, text: str, method: str = "sql") -> Any:
         """The relation of a text. DuckDB finds the objects as variables of a frame that has nothing else."""
@@ -106,12 +117,81 @@ class _Session:
         """The values of some expressions. `execute` does not bind the text twice, as a relation does."""
         return self.run(f"SELECT {', '.join(expressions)}", "execute").fetchall()[0]
 
-    def plan(self, text: str) -> dict[str, Any]:
+    def settings(self) -> Sequence[Any]:
+        """The time zone, the calendar, and whether a number divided by zero is infinite."""
+        if self.is_private:
+            return "UTC", "gregorian", True
+        return self.values(*(f"current_setting('{name}')" for name in _SETTINGS))
+
+    def plan(self, text: str) -> QueryPlan:
         """The bound plan of a query. Raises ValueError if DuckDB has none, or writes no JSON (a constant of NaN)."""
         planned = json.loads(*self.values(f"json_serialize_plan({string_sql(text)}, optimize := false)"))
         if planned["error"]:
             raise ValueError(message_of(Exception(planned["error_message"])))
-        return planned["plans"][0]
+        return QueryPlan(planned["plans"][0], _MARK)
+
+    def kept(self, kind: str, text: str, read: Callable[[str], T]) -> T:
+        """What `read` returns for a text. On the private connection a text always has one meaning."""
+        found = _kept.get((kind, text)) if self.is_private else None
+        if found is None:
+            found = read(text)
+            if self.is_private and len(text) <= _KEPT_TEXT_MAX:
+                if len(_kept) >= _KEPT_MAX:
+                    _kept.clear()
+                _kept[kind, text] = found
+        return found
+
+
+@dataclass
+class _Parsed:
+    """The text of a query with a mark in the place of each use of a table: `_MARK`, and the use's number. So it is
+    written once, over empty tables for the plan, and over files for the relation.
+
+    text        the text, with marks
+    tables      of each use: the parts of the table's name, and how the query calls it if it says so
+    ctes        the names that WITH defines, in lower case
+    names       as of `_names_used`
+    is_lasting  the plan over empty tables depends on nothing else
+    """
+
+    text: str
+    tables: list[tuple[list[str], str]]
+    ctes: set[str]
+    names: set[str] | None
+    is_lasting: bool
+
+    @classmethod
+    def of(cls, session: _Session, query: str) -> _Parsed:
+        """Raises PredicateError if the query is not one SELECT statement."""
+        tree = json.loads(*session.values(f"json_serialize_sql({string_sql(query)})"))
+        if tree["error"] or len(tree["statements"]) != 1:
+            why = tree.get("error_message", "it has several statements")
+            raise PredicateError(f"a query is one SELECT statement: {why}", text=query)
+        nodes, names = list(nodes_of(tree)), _names_used(tree)
+        ctes = {one["key"].casefold() for node in nodes if node.get("cte_map") for one in node["cte_map"]["map"]}
+        tables: list[tuple[list[str], str]] = []
+        is_lasting = True
+        for node in nodes:
+            is_lasting = is_lasting and node.get("type") not in ("TABLE_FUNCTION", "PIVOT", "SHOW_REF")
+            if node.get("type") != "BASE_TABLE":
+                continue
+            parts = [node[part] for part in ("catalog_name", "schema_name", "table_name") if node[part]]
+            if node["at_clause"]:
+                is_lasting = False
+            elif len(parts) > 1 or parts[0].casefold() not in ctes:
+                mark = f"{_MARK}{len(tables)}_"
+                tables.append((parts, node["alias"]))
+                node |= {"catalog_name": "", "schema_name": "", "table_name": mark, "qualified_name": {"path": [mark]}}
+        (text,) = session.values(f"json_deserialize_sql({string_sql(json.dumps(tree))})")
+        if text.count(_MARK) != len(tables):
+            raise PredicateError(f"a query cannot contain {_MARK!r}", text=query)
+        return cls(text, tables, ctes, names, is_lasting and not _CHANGING_WORDS(text.casefold()))
+
+    def over(self, source: Callable[[int], str]) -> str:
+        """The query over a source for each use of a table."""
+        pieces = self.text.split(_MARK)
+        numbered = (piece.partition("_") for piece in pieces[1:])
+        return "".join([pieces[0], *(source(int(number)) + rest for number, _, rest in numbered)])
 
 
 @dataclass
@@ -119,7 +199,7 @@ class _Use:
     """One use of a table in the query.
 
     alias         how the query calls it, where it gives it no other name
-    columns       its columns, with DuckDB's types
+    columns       its columns, with DuckDB's types; none if there is no such table
     table         a table of Skipstone; None for another one
     conditions    what the scan was planned by, for people
     """
@@ -135,28 +215,20 @@ class _Use:
 
 
 class _Query:
-    """The text of the query has a mark in the place of each use of a table: the prefix, and the use's number. So it is
-    written once, over empty tables for the plan, and over files for the relation."""
+    """A query, with a planned scan for each use of a table."""
 
     def __init__(self, session: _Session, lakes: dict[str, Any]):
-        self._session, self._prefix = session, f"{_PREFIX}{uuid.uuid4().hex}_"
-        settings = [f"current_setting('{name}')" for name in ("TimeZone", "Calendar", "ieee_floating_point_ops")]
-        text, *self._settings = session.values(f"json_serialize_sql({string_sql(session.query)})", *settings)
-        tree = json.loads(text)
-        if tree["error"] or len(tree["statements"]) != 1:
-            why = tree.get("error_message", "it has several statements")
-            raise PredicateError(f"a query is one SELECT statement: {why}", text=session.query)
-        self._names = _names_used(tree)
-        self._uses = self._tables(tree, lakes)
+        self._session = session
+        self._parsed = session.kept("query", session.query, partial(_Parsed.of, session))
+        self._uses = self._tables(lakes)
         if not any(use.table is not None for use in self._uses):
             names = ", ".join(lakes)
             raise PredicateError(f"the query reads none of the tables that were given: {names}", text=session.query)
-        (self._text,) = session.values(f"json_deserialize_sql({string_sql(json.dumps(tree))})")
         self._note = self._plan_scans()
 
     def relation(self) -> Any:
         """The relation over what is left of each table."""
-        return self._session.run(self._over(self._source))
+        return self._session.run(self._parsed.over(self._source))
 
     def explanation(self) -> str:
         """What `relation` would read, for people."""
@@ -169,54 +241,40 @@ class _Query:
                 lines += [f"  where {condition}" for condition in use.conditions]
         return "\n".join(lines)
 
-    def _tables(self, tree: dict[str, Any], lakes: dict[str, Any]) -> list[_Use]:
-        """The uses of tables in a tree, which gets a mark in the place of each."""
-        nodes = list(nodes_of(tree))
-        ctes = {one["key"].casefold() for node in nodes if node.get("cte_map") for one in node["cte_map"]["map"]}
+    def _tables(self, lakes: dict[str, Any]) -> list[_Use]:
+        """The uses of tables in the query."""
+        ctes = self._parsed.ctes
         if ctes & set(lakes):
             message = f"WITH defines {min(ctes & set(lakes))!r}, a table that was given: give one another name"
             raise PredicateError(message, text=self._session.query)
         uses: list[_Use] = []
-        for node in nodes:
-            if node.get("type") != "BASE_TABLE" or node["at_clause"]:
-                continue
-            parts = [node[part] for part in ("catalog_name", "schema_name", "table_name") if node[part]]
+        for parts, alias in self._parsed.tables:
             name, full_name = parts[-1], ".".join(map(quoted, parts))
             table = lakes.get(name.casefold()) if len(parts) == 1 else None
+            columns: dict[str, str] = {}
             if table is not None:
                 check_answers(table.handle)
-                fields = [one for one in table.schema if not any(map(_is_unknown, values_within("", one.type)))]
-                columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
-            elif name.casefold() not in ctes:
-                try:
-                    found = self._session.run(f"FROM {full_name}")
-                except PredicateError:  # the query itself raises it
-                    continue
-                columns = dict(zip(found.columns, map(str, found.types), strict=True))
+                columns = _columns_of(table.schema)
             else:
-                continue
-            mark = f"{self._prefix}{len(uses)}_"
-            node |= {"catalog_name": "", "schema_name": "", "table_name": mark, "qualified_name": {"path": [mark]}}
-            uses.append(_Use(name, "" if node["alias"] else f" AS {quoted(name)}", full_name, columns, table))
+                with contextlib.suppress(PredicateError):  # the query itself raises it
+                    found = self._session.run(f"FROM {full_name}")
+                    columns = dict(zip(found.columns, map(str, found.types), strict=True))
+            uses.append(_Use(name, "" if alias else f" AS {quoted(name)}", full_name, columns, table))
         return uses
-
-    def _over(self, source: Callable[[int], str]) -> str:
-        """The query over a source for each use of a table."""
-        pieces = self._text.split(self._prefix)
-        numbered = (piece.partition("_") for piece in pieces[1:])
-        return "".join([pieces[0], *(source(int(number)) + rest for number, _, rest in numbered)])
 
     def _plan_scans(self) -> str:
         """Plan a scan of each table by its conditions in DuckDB's plan. Return why there is no plan, or ""."""
         note, uses, keys = "", {}, {}
-        zone, calendar, has_infinity = self._settings
+        zone, calendar, has_infinity = self._session.settings()
         is_utc = zone in ("UTC", "Etc/UTC") and calendar == "gregorian"
         if not has_infinity:
             note = "nothing is skipped, since the connection divides by zero in another way"
         else:
             try:
                 self._check_collations()
-                found = QueryPlan(self._session.plan(self._over(self._empty_table)), self._prefix)
+                text = self._parsed.over(self._empty_table)
+                is_kept = self._parsed.is_lasting and all(use.columns for use in self._uses)
+                found = self._session.kept("plan", text, self._session.plan) if is_kept else self._session.plan(text)
                 uses, keys = found.uses, found.keys
             except (PredicateError, ValueError) as error:
                 note = f"nothing is skipped, since DuckDB shows no plan of the query: {error}"
@@ -226,7 +284,8 @@ class _Query:
                 nodes = [self._condition(use, one, is_utc) for one in of_use.conditions]
                 nodes += [self._among(use, value, keys.get(key), uses) for value, key in of_use.among]
                 known = tuple(node for node in nodes if node is not None)
-                used = [name for name in use.columns if self._names is None or name.casefold() in self._names]
+                names = self._parsed.names
+                used = [name for name in use.columns if names is None or name.casefold() in names]
                 columns = list(use.columns) if note else used or list(use.columns)[:1]
                 use.plan = use.table.scan(And(known) if known else None, columns=columns)
                 if of_use.first is not None and not known:
@@ -235,7 +294,7 @@ class _Query:
 
     def _check_collations(self) -> None:
         """Raise PredicateError if texts of another table may have a collation, which no empty table has."""
-        others = [use for use in self._uses if use.table is None]
+        others = [use for use in self._uses if use.table is None and use.columns]
         has_relations = any(isinstance(one, duckdb.DuckDBPyRelation) for one in self._session.objects.values())
         if not others or not (has_relations or self._session.values(_COLLATED)[0]):
             return
@@ -246,8 +305,10 @@ class _Query:
 
     def _empty_table(self, number: int) -> str:
         use = self._uses[number]
+        if not use.columns:
+            return use.full_name
         nulls = ", ".join(f"CAST(NULL AS {dtype}) AS {quoted(name)}" for name, dtype in use.columns.items())
-        return f"(SELECT {nulls} WHERE {marker(self._prefix, number)}){use.alias}"
+        return f"(SELECT {nulls} WHERE {marker(_MARK, number)}){use.alias}"
 
     def _condition(self, use: _Use, condition: Bound, is_utc: bool) -> Node | None:
         """A condition on our table, as `where=` would read it; None for one that is not understood."""
@@ -297,8 +358,11 @@ class _Query:
         if use.plan is None:
             return use.full_name
         try:
-            text, tables = source_sql(use.plan.planning, f"{_PREFIX}{number}_")
+            source = source_of(use.plan.planning, f"{_PREFIX}{number}_")
+            text, tables = source.text, source.tables
         except (NotPlainError, SchemaError) as error:
+            from .lake_dataset import LakeDataset
+
             use.reader = f"Skipstone: {error}"
             text, tables = f"FROM {_PREFIX}{number}", {f"{_PREFIX}{number}": LakeDataset(use.plan)}
         self._session.objects |= tables
@@ -312,14 +376,10 @@ def _of_first(use: _Use, plan: Plan, key: Bound, count: int, is_max: bool) -> Pl
         return plan
     units = planning.pruned.units
     bounds = bounds_of(planning.column_bounds(name), planning.instant.schema.field(name).type, units.count)
-    is_usable = units.exact & bounds.is_closed & ~bounds.may_be_null & (is_max | ~bounds.may_be_nan)
-    ends = (bounds.lower if is_max else bounds.upper).filter(from_numpy(is_usable))
-    order = pc.array_sort_indices(ends, order="descending" if is_max else "ascending")
-    row_counts = np.cumsum(units.row_counts[is_usable][to_numpy(order)])
-    last = int(np.searchsorted(row_counts, count))
-    if last == len(order):
+    end = end_of_first(bounds, units.row_counts, units.exact, SortKey(name, is_max), max(count, 1))
+    if end is None:
         return plan
-    value = value_of(ends[order[last].as_py()].as_py(), bounds.type)
+    value = value_of(end, bounds.type)
     use.conditions.append(f"{quoted(name)} is among the first {count:,} {'descending' if is_max else 'ascending'}")
     node = prepare(col(name) >= value if is_max else col(name) <= value, planning.instant.schema)
     return Plan(PlannedScan(planning.request, node))
@@ -338,6 +398,13 @@ def _names_used(tree: dict[str, Any]) -> set[str] | None:
         names.update(parts, (name.casefold() for name in node.get("using_columns") or ()))
         alone.update(parts if len(parts) == 1 else ())
     return None if alone & tables else names  # the name of a table is its whole row
+
+
+@lru_cache(maxsize=64)
+def _columns_of(schema: pa.Schema) -> dict[str, str]:
+    """The columns of a table that queries may name, with DuckDB's types."""
+    fields = [one for one in schema if not any(map(_is_unknown, values_within("", one.type)))]
+    return {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
 
 
 def _is_unknown(value: tuple[str, pa.DataType]) -> bool:
@@ -362,11 +429,38 @@ class NotPlainError(Exception):
     """DuckDB cannot read the rows exactly; the message says why."""
 
 
-def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Table]]:
-    """(the text of a SELECT of the columns of the table, tables that it joins by name). `prefix`: of these names.
+@dataclass
+class Source:
+    """The rows of a plan: the text of a SELECT, the tables that it joins by name, and the files that it reads."""
+
+    text: str
+    tables: dict[str, pa.Table]
+    tasks: list[FileTask]
+
+
+def source_of(planning: PlannedScan, prefix: str) -> Source:
+    """What DuckDB reads for a plan. `prefix`: of the names of tables. A version keeps it for the next equal plan.
 
     Raises NotPlainError if DuckDB cannot read the rows exactly, and NotReadableError for a file that has changed.
     """
+    kept: dict[Any, Source] = kept_of(planning.snapshot).setdefault("sources", {})
+    source = kept.get((planning.bound, planning.columns))
+    if source is None:
+        source = _written(planning, prefix)
+        if not source.tables and not planning.deletes.rows and len(source.tasks) <= KEPT_FILES_MAX:
+            if sum(len(one.tasks) for one in list(kept.values())) > _KEPT_SOURCE_FILES_MAX:
+                kept.clear()
+            tasks = [replace(task, rows=None, filters={}, fine=()) for task in source.tasks]
+            kept[planning.bound, planning.columns] = replace(source, tasks=tasks)
+        return source
+    if planning.request.scan_log is not None or is_observed():
+        planning.pruned  # noqa: B018 - the scan is logged
+    with planning.reporting_changes():
+        check_identities(source.tasks, planning.storage)
+    return source
+
+
+def _written(planning: PlannedScan, prefix: str) -> Source:
     if to_merge(planning).any():
         raise NotPlainError("slices are merged by the reader of their own format")
     answer = answered_by_index(planning, planning.columns)
@@ -378,10 +472,12 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
     pairs = _pairs(planning)
     if reader.refusal or not all(map(reader.served, pairs)):
         raise NotPlainError(reader.why_not() or "paths of files have characters that DuckDB expands")
+    tasks = [task for task, _ in pairs]
     with planning.reporting_changes():
-        check_identities([task for task, _ in pairs], planning.storage)
+        check_identities(tasks, planning.storage)
     writer, schema = reader.writer, context.schema
-    within = {field.name: list(values_within(field.name, field.type)) for field in schema}
+    writer.numbers_rows = False
+    within = {name: list(values_within(name, schema.field(name).type)) for name in writer.used}
     paths = {name: [path for path, _ in values if path] for name, values in within.items()}
     writer.hidden = {name for name in paths if not reader.is_ordered(paths[name])}  # lists and maps have no statistics
     has_floats = any(pa.types.is_floating(dtype) for values in within.values() for _, dtype in values)
@@ -399,12 +495,12 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
             raise NotPlainError("a value has no text")
         with cursor() as opened:
             reader.check_types(pieces[0].task, opened)
-        selects.append(f"SELECT {columns} FROM ({query.text})")
+        selects.append(query.text if not query.is_numbered else f"SELECT {columns} FROM ({query.text})")
         tables |= query.tables
     if not selects:
         nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
-    return " UNION ALL ".join(selects), tables
+    return Source(" UNION ALL ".join(selects), tables, tasks)
 
 
 def _pairs(planning: PlannedScan) -> list[Pair]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -208,29 +209,23 @@ class TaskRows(NamedTuple):
 
     def tasks(self) -> list[FileTask]:
         """One task a row."""
-        count = self.columns.num_rows
-        values = {name: self.columns.column(name).to_pylist() for name in (*TASK_FIELDS, *_FLAGS)}
+        count, has_column = self.columns.num_rows, set(self.columns.column_names).__contains__
+        of: dict[str, Sequence[Any]] = {
+            name: self.columns.column(name).to_pylist()
+            for name in (*TASK_FIELDS, *_FLAGS, "footer", "rows_exact")
+            if has_column(name)
+        }
         names = [name for name in self.columns.column_names if name.startswith(PARTITION)]
-        partitions = [list(self.columns.column(name)) for name in names]
-        fine = _places(self.columns)
-        has_footers = "footer" in self.columns.column_names
-        footers = self.columns.column("footer").to_pylist() if has_footers else [None] * count
-        positions: list[np.ndarray | None] = [None] * count
-        exact = [False] * count
-        if "positions" in self.columns.column_names:
-            positions, exact = _lists(self.columns.column("positions")), self.columns.column("rows_exact").to_pylist()
-        return [
-            FileTask(
-                **{name: column[i] for name, column in values.items()},
-                partition={name[len(PARTITION) :]: of[i] for name, of in zip(names, partitions, strict=True)},
-                fine=tuple(place[i] for place in fine if place[i][0] is not None),
-                footer=footers[i],
-                filters={column: one for column, of in self.filters.items() if (one := of[i]) is not None},
-                rows=positions[i],
-                rows_exact=exact[i],
-            )
-            for i in range(count)
-        ]
+        values = zip(*(list(self.columns.column(name)) for name in names), strict=True)
+        names = [name.removeprefix(PARTITION) for name in names]
+        of["partition"] = [dict(zip(names, row, strict=True)) for row in values] or [{} for _ in range(count)]
+        places = zip(*_places(self.columns), strict=True)
+        of["fine"] = [tuple(place for place in row if place[0] is not None) for row in places] or [()] * count
+        of["filters"] = [{c: one for c, of_files in self.filters.items() if (one := of_files[i])} for i in range(count)]
+        if has_column("positions"):
+            of["rows"] = _lists(self.columns.column("positions"))
+        columns = [of[one.name] if one.name in of else repeat(one.default, count) for one in fields(FileTask)]
+        return [FileTask(*row) for row in zip(*columns, strict=True)]
 
 
 def tasks_of(

@@ -10,6 +10,7 @@ doubles, and the column's values are converted to doubles (`doubles_of`).
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import binary_rows, from_numpy, take_keys, to_numpy, valid_mask
+from ...base.arrays import binary_array, binary_rows, from_numpy, string_array, take_keys, to_numpy, valid_mask
 from ...base.ordered_keys import OrderedCode, ordered_class
 from ...bloom import hash_array
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
@@ -187,10 +188,23 @@ def _table(keys: Any, names: list[str] | None) -> pa.Table:
 def _array(keys: Iterable[Any]) -> pa.Array:
     first = next((key for key in keys if key is not None), None) if isinstance(keys, list | tuple | set) else None
     if not isinstance(first, uuid.UUID):
-        return pa.array(keys)
+        return _plain_array(keys) if isinstance(keys, list | tuple) else pa.array(keys)
     # pyarrow 23 and older make no array of UUID objects.
     raw = pa.array([key.bytes if isinstance(key, uuid.UUID) else key for key in keys], pa.binary(16))
     return pa.ExtensionArray.from_storage(pa.uuid(), raw)
+
+
+def _plain_array(keys: Sequence[Any]) -> pa.Array:
+    """The array that `pa.array` makes, which imports pandas; most lists need no such import."""
+    kinds = set(map(type, keys))
+    if kinds and kinds <= {str, type(None)} and str in kinds:
+        return string_array(keys)
+    if kinds == {bytes}:
+        return binary_array(keys)
+    if kinds in ({int}, {float}):
+        with contextlib.suppress(OverflowError):
+            return from_numpy(np.array(keys, dtype=np.int64 if int in kinds else np.float64))
+    return pa.array(keys)
 
 
 # -- values of a column ------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ from .units import TASK_FIELDS, PruningState, Units, plain_units, units_of
 T = TypeVar("T")
 
 DECIDED_FILES_MAX = 4
+KEPT_FILES_MAX = 1_000  # of a version of which is kept what scans learn of all files
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 PIECE_ENTRIES = 1 << 20  # a piece is mostly Python, which one thread does sooner than two that hand it to each other
 THREADS = min(4, os.cpu_count() or 1)
@@ -188,7 +189,9 @@ class _Pruning:
         others = [probe for probe in probes if probe is not first]
         with self._steps.step(first.step, "files", index=first.label) as step:
             step.came_in = self._file_count(partition_ids)
-            ranges = surviving_ranges(self._bound, probes, Ranges.of_partitions(partition_ids))
+            ranges = Ranges.of_partitions(partition_ids)
+            if self._snapshot.instant.totals["files"] > KEPT_FILES_MAX:  # few files are in few blocks
+                ranges = surviving_ranges(self._bound, probes, ranges)
             span = first.needed_span(self._bound)
 
             def of_piece(piece: Ranges) -> tuple[PruningState, Sequence[Step]]:
@@ -285,9 +288,15 @@ class _Pruning:
             remaining.narrow(_by_partition(self._snapshot, self._terms, remaining.ids))
             remaining = remaining.filtered()
             fields = NAME_FIELDS if self._request.with_paths else NAME_FIELDS[1:]
-            if self._request.with_paths and len(remaining.ids) <= _TASKS_FILES_MAX:
+            is_small = self._snapshot.instant.totals["files"] <= KEPT_FILES_MAX
+            if self._request.with_paths and (is_small or len(remaining.ids) <= _TASKS_FILES_MAX):
                 fields = list(dict.fromkeys([*fields, *TASK_FIELDS]))
-            rows = self._snapshot.rows(remaining.ids, fields)
+            if is_small:  # what `files` reads is kept
+                rows = self._snapshot.files().select(["file_id", "partition_id", *fields])
+                is_wanted = np.isin(to_numpy(rows.column("file_id")), remaining.ids)
+                rows = rows if is_wanted.all() else rows.filter(from_numpy(is_wanted))
+            else:
+                rows = self._snapshot.rows(remaining.ids, fields)
             plain = {
                 "kind": pa.repeat(string_scalar(BASE), rows.num_rows),
                 "file_group": pa.nulls(rows.num_rows, pa.string()),

@@ -23,7 +23,7 @@ from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from . import planned_rows
 from .best_first import NULLS_FIRST, NULLS_LAST, VALUES, BestFirstSearch, BestPossible, Code, Pair, RowGroupBounds
-from .bounds import Bounds, best_ends
+from .bounds import Bounds, best_ends, end_of_first
 from .file_reader import matches_in_file
 from .file_tasks import FileTask, RowGroups
 from .request import SortKey
@@ -168,20 +168,8 @@ class FirstRows:
 
     def observe_units(self, bounds: Bounds, row_counts: np.ndarray, certain: np.ndarray) -> None:
         key = self._keys[0]
-        worst = bounds.lower if key.is_max else bounds.upper
-        certain = certain & to_numpy(worst.is_valid())
-        if not key.nulls_first:
-            certain &= ~bounds.may_be_null
-        if not key.is_max:  # NaN is beyond the upper bound
-            certain &= ~bounds.may_be_nan
-        units = np.flatnonzero(certain)
-        if int(row_counts[units].sum()) < self._limit:
-            return
-        ends = worst.take(from_numpy(units))
-        order = to_numpy(pc.array_sort_indices(ends, order="descending" if key.is_max else "ascending"))
-        enough = int(np.searchsorted(np.cumsum(row_counts[units][order]), self._limit))
-        seed = ends[int(order[enough])].as_py()
-        if self._seed is None or (seed > self._seed if key.is_max else seed < self._seed):
+        seed = end_of_first(bounds, row_counts, certain, key, self._limit)
+        if seed is not None and (self._seed is None or (seed > self._seed if key.is_max else seed < self._seed)):
             self._seed = seed
 
     def observe_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:

@@ -105,6 +105,19 @@ def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows:
     assert ("_duckdb" in loaded) == where.startswith('"')
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "lookup(['1-2-1234', '2-1-7'], on='id').to_table().num_rows",
+        "lookup([1234], on='n').count()",
+        "sql(\"SELECT count(*) FROM self WHERE id = '1-2-1234'\").fetchall()",
+    ],
+)
+def test_keys_in_a_list_and_rows_of_a_query_load_no_pandas(indexed_lake: Path, call: str) -> None:
+    loaded = _loaded_by(f"import skipstone as ss\nassert ss.open({str(indexed_lake)!r}).{call}")
+    assert loaded & {"pandas", "numba", "pyspark"} == set()
+
+
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
     "where, rows, modules_max, rooms_left_out",
