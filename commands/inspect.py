@@ -88,8 +88,8 @@ def _summary(reader: SortedFileReader, sizes: list[dict[str, Any]]) -> dict[str,
             {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
             for b in reader.blocks()
         ],
-        "groups": [group._asdict() for group in reader.groups().values()],
-        "row_tables": [{**s._asdict(), "length": s.length_bytes} for s in reader.row_tables().values()],
+        "groups": [asdict(group) for group in reader.groups().values()],
+        "row_tables": [{**asdict(s), "length": s.length_bytes} for s in reader.row_tables().values()],
         "metas": reader.metas(),
     }
 

@@ -11,7 +11,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,8 @@ _ROW_TABLE_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
 _BLOB_FIELDS = {"offset": "<u8", "stored": "<u8", "uncompressed": "<u8", "checksum": "<u4", "codec": "<u4"}
 
 
-class GroupHandle(NamedTuple):
+@dataclass(frozen=True)
+class GroupHandle:
     """A group: one range of whole blocks. Small and picklable: `read_block_range` takes its offset and length.
 
     offset, length             bytes; 0 and 0 for an empty group
@@ -63,7 +64,8 @@ class GroupHandle(NamedTuple):
     block_count: int
 
 
-class RowTable(NamedTuple):
+@dataclass(frozen=True)
+class RowTable:
     """The place of a row table: rows of one length, uncompressed, each followed by a checksum that is bound to
     its place. Small and picklable: row i is at `offset + i * (stride + 4)`, and any row is one range read.
 

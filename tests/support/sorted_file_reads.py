@@ -122,7 +122,7 @@ class Faces:
             out.write(reader.source.data)  # type: ignore[attr-defined]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
-            inspect(self._path, verify=True, everything=True, as_json=True)
+            inspect(self._path, verify=True, as_json=True)
             inspect(self._path)
         return told.getvalue()
 
