@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_302, 24),
+    "hfile_like": (5_304, 24),
     ".": (1_767, 12),  # base/ and the modules of the root
     "engine/parquet": (2_072, 11),
     "engine/scan": (8_706, 30),
