@@ -314,6 +314,15 @@ def _bits(flags: np.ndarray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
+def ascending_once(numbers: np.ndarray) -> np.ndarray:
+    """The numbers, ascending, each once: int [n] to [k]. `np.unique` hashes them, which takes ten times as long for
+    numbers that ascend or nearly do."""
+    if (numbers[1:] < numbers[:-1]).any():
+        numbers = np.sort(numbers)
+    is_again = numbers[1:] == numbers[:-1]
+    return numbers[np.append(True, ~is_again)] if is_again.any() else numbers
+
+
 def index_of(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
     """For each wanted id, its position among the stored ones (ascending), or -1."""
     if len(stored_ids) == 0:

@@ -2,15 +2,14 @@
 
 SKIPSTONE_BENCH_LINES log lines (default 3,000,000) in 60 files, and a tenth as many texts of each other kind. With
 SKIPSTONE_BENCH_LANCE, the python of an environment that has pylance, the same queries are asked of its NGRAM index in a
-process of that python. SKIPSTONE_BENCH_ROWS, a regular expression, chooses rows of the table.
+process of that python, of its LABEL_LIST for lists, and of its BTREE for keys. SKIPSTONE_BENCH_ROWS, a regular
+expression, chooses rows of the table.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -20,11 +19,12 @@ import pyarrow.parquet as pq
 import skipstone as ss
 
 from .support.harness import Bench, time_text
+from .support.parts_keys import key_lines
+from .support.parts_lance import lance_lines
 from .support.parts_lists import add_lists
 from .support.parts_text import KINDS, RARE, column_bytes, lake
 
 ROUNDS = 7
-LANCE_ROUNDS = 7
 QUERIES = {  # of the log
     "a text in 10 rows": f"contains(message, '{RARE}')",
     "LIKE, 10 rows": f"message LIKE '%token={RARE[:8]}%'",
@@ -35,28 +35,6 @@ QUERIES = {  # of the log
     "a text in a sixth of the rows": "contains(message, ' ERROR ')",
     "a text in each row": "contains(message, 'trace=')",
 }
-_LANCE = """
-import json, os, sys, time
-import glob, lance, pyarrow.dataset as ds
-source, target, queries, rounds = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
-paths = sorted(glob.glob(source + "/*.parquet"))
-rows = ds.dataset(paths, format="parquet").to_table(columns=["n", "message"])
-data = lance.write_dataset(rows, target)
-start = time.perf_counter()
-data.create_scalar_index("message", "NGRAM")
-build_s = time.perf_counter() - start
-files = [os.path.join(top, name) for top, _, names in os.walk(os.path.join(target, "_indices")) for name in names]
-size = sum(map(os.path.getsize, files))
-times = {}
-for name, where in queries.items():
-    samples = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        rows = data.to_table(filter=where, columns=["n"]).num_rows
-        samples.append(time.perf_counter() - start)
-    times[name] = [sorted(samples[1:])[rounds // 2], rows]
-print(json.dumps({"version": lance.__version__, "build_s": build_s, "bytes": size, "times": times}))
-"""
 
 
 def main() -> None:
@@ -82,8 +60,14 @@ def main() -> None:
                     _add(bench, f"{kind}: {name}", where, table, folder)
         sections += add_lists(bench, count, index)
         bench.run(ROUNDS)
-        sections += _lance(lake("log", count), f"{index}/lance")
+        sections += _lance_text(lake("log", count), f"{index}/lance")
+        sections += key_lines(count * 2, index)
     bench.report(sections)
+
+
+def _lance_text(folder: Path, target: str) -> list[str]:
+    queries = {name: where for name, where in QUERIES.items() if where.startswith(("contains", "message LIKE"))}
+    return lance_lines(folder, "message", "NGRAM", queries, column_bytes(folder), target)
 
 
 def _read_s(folder: Path) -> float:
@@ -117,22 +101,6 @@ def _add(bench: Bench, row: str, where: str, table: ss.Table, folder: Path) -> N
     query = f"SELECT n FROM read_parquet('{folder}/*.parquet') WHERE {where}"
     bench.case(row, "skipstone", lambda: table.scan(where, columns=["n"]).to_table(), kind="us")
     bench.case(row, "DuckDB", lambda: connection.sql(query).to_arrow_table())
-
-
-def _lance(folder: Path, target: str) -> list[str]:
-    python = os.environ.get("SKIPSTONE_BENCH_LANCE")
-    if not python:
-        return []
-    queries = {name: where for name, where in QUERIES.items() if where.startswith(("contains", "message LIKE"))}
-    arguments = [str(folder), target, json.dumps(queries), str(LANCE_ROUNDS)]
-    result = subprocess.run([python, "-c", _LANCE, *arguments], capture_output=True, text=True, check=True)
-    found = json.loads(result.stdout)
-    lines = ["", f"## Lance {found['version']}, NGRAM, the same log lines in its own format", ""]
-    lines.append(
-        f"Build {time_text(found['build_s'])}, {found['bytes'] / column_bytes(folder):.0%} of the Parquet column."
-    )
-    lines += ["", "| task | time | rows |", "| --- | ---: | ---: |"]
-    return lines + [f"| {name} | {time_text(seconds)} | {rows:,} |" for name, (seconds, rows) in found["times"].items()]
 
 
 if __name__ == "__main__":

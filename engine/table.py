@@ -464,7 +464,7 @@ class Table:
                 contains all; with "secondary" they are the key, in this order, and queries may test only the first
                 ones. Of a list column a filter or a secondary index contains the elements, which are then the whole
                 key. A text that is not the name of a column is an expression for DuckDB: "lower(email)". Statistics of
-                expressions do not cover files that commits add until `refresh_index`.
+                an expression do not cover files that `sync` attaches until `refresh_index`.
             kind: "bloom": which files and row groups may contain a value; "secondary": which rows contain it; "stats":
                 the bounds of files and row groups, from their footers; "ngram": which blocks of rows may contain a
                 text, for LIKE '%x%', ILIKE, contains, regexp_matches and similar tests.

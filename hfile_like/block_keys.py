@@ -44,15 +44,14 @@ _LENGTH_TYPES: dict[int, np.dtype[np.unsignedinteger]] = {1: np.dtype("u1"), 2: 
 def encode_keys(keys: pa.BinaryArray, compressor: Compressor | None) -> EncodedSection:
     """Return the keys of a block: ascending, at least one. `compressor`: that of the block, which decides between
     numbers and transposed bytes."""
-    lengths = np.diff(offsets_and_data(keys)[0])
-    width = int(lengths[0])
-    if not width or not (lengths == width).all():
+    table = byte_table(keys)
+    if table is None or not table.shape[1]:
         return EncodedSection(ENCODING_BUNDLES, 0, encode_bundles(keys))
-    if width - _shared_length(keys[0].as_py(), keys[len(keys) - 1].as_py()) > ID_BYTES:
-        return EncodedSection(ENCODING_FIXED, 0, encode_fixed(keys))
-    numbers = encode_numbers(keys, width)
-    if len(numbers) >= NUMBERS_HEAD.size + width - ID_BYTES + len(keys):  # there are residuals
-        fixed = encode_fixed(keys)
+    if table.shape[1] - _shared_length(table[0].tobytes(), table[-1].tobytes()) > ID_BYTES:
+        return EncodedSection(ENCODING_FIXED, 0, encode_fixed(table))
+    numbers = encode_numbers(table)
+    if len(numbers) >= NUMBERS_HEAD.size + table.shape[1] - ID_BYTES + len(keys):  # there are residuals
+        fixed = encode_fixed(table)
         # Numbers are read faster, so they may have up to one and a half times the bytes.
         if 2 * len(numbers) > 3 * len(codec.compress(fixed, compressor)[1]):
             return EncodedSection(ENCODING_FIXED, 0, fixed)
@@ -98,14 +97,16 @@ def _shared_length(a: bytes, b: bytes) -> int:
 # -- 1, fixed width ---------------------------------------------------------------------------------------------------
 
 
-def encode_fixed(keys: pa.BinaryArray) -> bytes:
-    """Return encoding 1 of keys of one length."""
-    first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
-    width, shared = len(first), _shared_length(first, last)
-    table = byte_table(keys)
-    assert table is not None, "keys of one length have a table"
-    transposed = np.ascontiguousarray(table[:, shared:].T)
-    return FIXED_HEAD.pack(width, shared) + first[:shared] + transposed.tobytes()
+def encode_fixed(table: np.ndarray) -> memoryview:
+    """Return encoding 1 of keys of one length: uint8 [keys, width]."""
+    count, width = table.shape
+    first = table[0].tobytes()
+    shared = _shared_length(first, table[-1].tobytes())
+    head = FIXED_HEAD.pack(width, shared) + first[:shared]
+    out = np.empty(len(head) + (width - shared) * count, dtype=np.uint8)
+    out[: len(head)] = np.frombuffer(head, dtype=np.uint8)
+    out[len(head) :].reshape(width - shared, count)[:] = table[:, shared:].T
+    return out.data
 
 
 class FixedWidthKeys:
@@ -269,12 +270,11 @@ class BundledKeys:
 # -- 3, numbers -------------------------------------------------------------------------------------------------------
 
 
-def encode_numbers(keys: pa.BinaryArray, width: int) -> bytes:
-    """Return encoding 3 of keys of `width` bytes that differ in their last 8 at most."""
-    table = byte_table(keys)
-    assert table is not None, "keys of one length have a table"
+def encode_numbers(table: np.ndarray) -> bytes:
+    """Return encoding 3 of keys of one length that differ in their last 8 bytes at most: uint8 [keys, width]."""
+    count, width = table.shape
     last = min(width, ID_BYTES)
-    padded = np.zeros((len(keys), ID_BYTES), dtype=np.uint8)
+    padded = np.zeros((count, ID_BYTES), dtype=np.uint8)
     padded[:, :last] = table[:, width - last :][:, ::-1]
     frame = encode_frame(padded.reshape(-1).view("<u8")).to_bytes()
     head = width.to_bytes(8, "little") + frame[:16] + table[0, : width - last].tobytes()

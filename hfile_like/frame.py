@@ -8,6 +8,7 @@ Compression" (2006), with whole bytes instead of bits: decoding is one vectorize
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -121,22 +122,28 @@ def _width_of(span: int) -> int:
     return width if width in _PARTS else 8
 
 
+@lru_cache(maxsize=256)
+def _sample_places(count: int) -> np.ndarray:
+    """Some places of so many numbers; then the second and the last one."""
+    return np.append(np.arange(0, count - 1, max(1, (count - 1) // _SAMPLE_ROWS)), (1, count - 1))
+
+
 def _encode_sloped(values: np.ndarray, flat: Frame) -> Frame:
     """Return the frame along the line from the first to the last value, or through the first two, if it is narrower."""
     numbers, best = values.astype(np.uint64), flat
     last = len(numbers) - 1
-    places = np.append(np.arange(0, last, max(1, last // _SAMPLE_ROWS)), (1, last))
-    above = numbers[places] - np.uint64(flat.base)
-    if int(above.max()) > _LINE_SPAN_MAX:
+    sample = _sample_places(len(numbers))
+    # The sample is small: Python's integers are faster than a dozen calls of numpy, and never overflow.
+    places, above = sample.tolist(), (numbers[sample] - np.uint64(flat.base)).tolist()
+    if max(above) > _LINE_SPAN_MAX:
         return flat
-    above = above.view(np.int64)
-    first, second, end = int(above[0]), int(above[-2]), int(above[-1])
+    first, second, end = above[0], above[-2], above[-1]
     for step in (second - first, (end - first) // last):
         # The second number may be far away: a line that leaves int64 is useless.
         if not step or abs(step) * last > _LINE_SPAN_MAX:
             continue
-        some = above - places * step
-        if _width_of(int(some.max()) - int(some.min())) >= best.width:
+        some = [number - place * step for number, place in zip(above, places, strict=True)]
+        if _width_of(max(some) - min(some)) >= best.width:
             continue  # residuals of all numbers are not narrower
         distances = (numbers - numbers[0]).view(np.int64) - np.arange(len(numbers)) * np.int64(step)
         rest = _encode_flat(distances)

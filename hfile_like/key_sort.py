@@ -33,12 +33,11 @@ def sorted_keys(
     level = words.shared_bytes(rows)
     if level is None:
         return np.arange(count) if places is None else places.copy(), np.arange(count) > 0
-    word = words.at(rows, level)
-    order = _stable_order(word)
-    word = word[order]
+    order, is_again = _ranked(words.at(rows, level))
     if places is not None:
         order = places[order]
-    is_again = np.append(False, word[1:] == word[:-1])
+    if words.longest <= level + _WORD_BYTES:
+        return order, is_again
     tied = np.flatnonzero(is_again | np.append(is_again[1:], False))
     for _ in range(_ROUNDS_MAX):
         level += _WORD_BYTES
@@ -52,7 +51,7 @@ def sorted_keys(
         word = words.at(rows, level)
         if (word == word[0]).all():
             continue
-        place = _stable_order(word)
+        place, _ = _ranked(word)
         if group[0] != group[-1]:
             place = place[_packed_order(group[place], np.arange(len(place)), len(place))]
         order[tied], word = rows[place], word[place]
@@ -66,17 +65,30 @@ def sorted_keys(
     return order, is_again
 
 
-def _stable_order(numbers: np.ndarray) -> np.ndarray:
-    """Return int64 [n]: the stable ascending order of uint64 numbers. numpy's own stable sort needs several times as
-    long as its default, after which only equal numbers may be out of place."""
-    order = np.argsort(numbers)
-    ranked = numbers[order]
-    is_first = np.append(True, ranked[1:] != ranked[:-1])
-    is_tied = ~is_first
-    is_tied[:-1] |= is_tied[1:]
-    if is_tied.any():
-        order[is_tied] = _packed_order(np.cumsum(is_first[is_tied]).astype(np.uint64), order[is_tied], len(numbers))
-    return order
+def _ranked(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (int64 [n]: the stable ascending order of uint64 numbers; bool [n]: in that order, the number is equal to
+    the one before). Numbers and places are sorted as one integer, in half of the time of an argsort.
+    If both do not fit 64 bits, the last bits of the numbers are left out, and what is tied then is sorted by them."""
+    distances = numbers - numbers.min()
+    used = int(np.bitwise_or.reduce(distances))
+    distances >>= np.uint64((used & -used).bit_length() - 1 if used else 0)  # what follows the end of short keys
+    bits = len(numbers).bit_length()
+    dropped = max(0, int(distances.max()).bit_length() + bits - 64)
+    packed = (distances >> np.uint64(dropped)) << np.uint64(bits)
+    packed |= np.arange(len(numbers), dtype=np.uint64)
+    packed.sort()
+    order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
+    packed >>= np.uint64(bits)
+    is_again = np.zeros(len(numbers), dtype=bool)
+    np.equal(packed[1:], packed[:-1], out=is_again[1:])
+    if dropped and is_again.any():
+        is_tied = is_again.copy()
+        is_tied[:-1] |= is_again[1:]
+        tied = order[is_tied]
+        groups = np.cumsum(~is_again[is_tied]).astype(np.uint64) << np.uint64(dropped)
+        place, is_again[is_tied] = _ranked(groups | distances[tied] & np.uint64((1 << dropped) - 1))
+        order[is_tied] = tied[place]
+    return order, is_again
 
 
 def _packed_order(numbers: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
@@ -89,20 +101,27 @@ def _packed_order(numbers: np.ndarray, places: np.ndarray, count: int) -> np.nda
 
 
 class _Words:
-    """Keys without their tails as numbers of 8 bytes. `lengths`: int64 [n], in bytes."""
+    """Keys without their tails as numbers of 8 bytes. `lengths`: int64 [n], in bytes. `longest`: the greatest."""
 
     def __init__(self, keys: pa.BinaryArray, tail_bytes: int):
         offsets, data = offsets_and_data(keys)
         self._starts = offsets[:-1].astype(np.int64)
         self.lengths = offsets[1:] - tail_bytes - self._starts
-        self._least = int(self.lengths.min())
+        self._least, self.longest = int(self.lengths.min()), int(self.lengths.max())
         if tail_bytes < _WORD_BYTES:  # a word may reach beyond the last key
             data = memoryview(b"".join((data[: int(offsets[-1])], bytes(_WORD_BYTES))))
         self._words = np.ndarray((len(data) - 7,), dtype=">u8", buffer=data, strides=(1,))
+        # Keys of one width follow one another at equal distances.
+        self._step = self.longest + tail_bytes if self._least == self.longest else None
 
     def at(self, rows: np.ndarray | slice, level: int) -> np.ndarray:
         """Return uint64 [k]: the bytes of keys from `level` on, with zeros after their end."""
-        word = self._words[self._starts[rows] + level].astype(np.uint64)
+        if self._step is None:
+            word = self._words[self._starts[rows] + level].astype(np.uint64)
+        else:
+            first = int(self._starts[0]) + level
+            last = first + self._step * (len(self._starts) - 1)
+            word = self._words[first : last + 1 : self._step][rows].astype(np.uint64)
         if self._least < level + _WORD_BYTES:
             missing = np.maximum(level + _WORD_BYTES - self.lengths[rows], 0).astype(np.uint64) * np.uint64(8)
             word = word >> missing << missing
@@ -149,5 +168,7 @@ def key_ranges(keys: pa.BinaryArray, tail_bytes: int, count: int) -> list[np.nda
     word = words.at(_ALL, level)
     sample = np.sort(word[:: max(1, len(word) // _SAMPLE_MAX)])
     bounds = np.unique(sample[np.arange(1, count) * len(sample) // count])
-    range_of = np.searchsorted(bounds, word, side="right").astype(np.uint8)
+    range_of = np.zeros(len(word), dtype=np.uint8)
+    for bound in bounds:  # of few bounds, comparing with each is faster than a binary search
+        range_of += word >= bound
     return [np.flatnonzero(range_of == i) for i in range(len(bounds) + 1)]

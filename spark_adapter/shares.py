@@ -65,7 +65,7 @@ def is_bulk_read(planning: PlannedScan) -> bool:
     or row groups, which that reader would not use."""
     if planning.instant.totals["bytes"] < _BULK_BYTES or not can_check_files(planning):
         return False
-    if planning.pruned.rows_matching is not None or planning.pruned.fine:
+    if planning.pruned.rows_to_read is not None or planning.pruned.fine:
         return False
     return (pc.sum(planning.pruned.units.files.column("size_bytes")).as_py() or 0) >= _BULK_BYTES
 

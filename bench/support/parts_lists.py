@@ -4,8 +4,6 @@ in Lance's LABEL_LIST."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,12 +15,12 @@ import skipstone as ss
 
 from .cached_folder import cached_folder
 from .data import CACHE
-from .harness import Bench, time_text
+from .harness import Bench
+from .parts_lance import lance_lines
 
 FILES = 60
 VALUES = 100_000  # different tags; ten are frequent
 RARE = 77_777
-LANCE_ROUNDS = 7
 QUERIES = {
     "list: a rare tag": f"list_contains(tags, {RARE})",
     "list: = ANY": f"{RARE} = ANY(tags)",
@@ -36,27 +34,6 @@ DOCUMENT_QUERIES = {
     "JSON: the rows of one user": f"({PATH}) = 'u4711'",
     "JSON: a user that is nowhere": f"({PATH}) = 'nobody'",
 }
-_LANCE = """
-import glob, json, os, sys, time
-import lance, pyarrow.dataset as ds
-source, target, queries, rounds = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
-rows = ds.dataset(sorted(glob.glob(source + "/*.parquet")), format="parquet").to_table(columns=["n", "tags"])
-data = lance.write_dataset(rows, target)
-start = time.perf_counter()
-data.create_scalar_index("tags", "LABEL_LIST")
-build_s = time.perf_counter() - start
-walked = os.walk(os.path.join(target, "_indices"))
-size = sum(os.path.getsize(os.path.join(top, name)) for top, _, names in walked for name in names)
-times = {}
-for name, where in queries.items():
-    samples = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        rows = data.to_table(filter=where, columns=["n"]).num_rows
-        samples.append(time.perf_counter() - start)
-    times[name] = [sorted(samples[1:])[rounds // 2], rows]
-print(json.dumps({"version": lance.__version__, "build_s": build_s, "bytes": size, "times": times}))
-"""
 
 
 def lake(count: int) -> Path:
@@ -103,7 +80,8 @@ def add_lists(bench: Bench, count: int, index: str) -> list[str]:
     folder = lake(count)
     sections += _add(bench, folder, "tags", "tags", QUERIES, f"{index}/lists")
     sections += _add(bench, documents(count), "payload", PATH, DOCUMENT_QUERIES, f"{index}/documents")
-    return sections + _lance(folder, f"{index}/lance-lists")
+    queries = {name: where.replace("list_", "array_") for name, where in QUERIES.items() if where.startswith("list_")}
+    return sections + lance_lines(folder, "tags", "LABEL_LIST", queries, _column_bytes(folder), f"{index}/lance-lists")
 
 
 def _add(bench: Bench, folder: Path, column: str, covered: str, queries: dict[str, str], index: str) -> list[str]:
@@ -139,18 +117,3 @@ def _column_bytes(folder: Path) -> int:
         for i in range(metadata.num_row_groups)
     ]
     return sum(group.column(1).total_compressed_size for group in groups)
-
-
-def _lance(folder: Path, target: str) -> list[str]:
-    python = os.environ.get("SKIPSTONE_BENCH_LANCE")
-    if not python:
-        return []
-    queries = {name: where.replace("list_", "array_") for name, where in QUERIES.items() if where.startswith("list_")}
-    arguments = [str(folder), target, json.dumps(queries), str(LANCE_ROUNDS)]
-    result = subprocess.run([python, "-c", _LANCE, *arguments], capture_output=True, text=True, check=True)
-    found = json.loads(result.stdout)
-    share = found["bytes"] / _column_bytes(folder)
-    lines = ["", f"## Lance {found['version']}, LABEL_LIST, the same lists in its own format", ""]
-    lines += [f"Build {time_text(found['build_s'])}, {share:.0%} of the Parquet column."]
-    lines += ["", "| task | time | rows |", "| --- | ---: | ---: |"]
-    return lines + [f"| {name} | {time_text(seconds)} | {rows:,} |" for name, (seconds, rows) in found["times"].items()]

@@ -28,12 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ...base.arrays import from_numpy
+from ...base.arrays import ascending_once, from_numpy
 from ..predicates import (
     ANY,
     And,
@@ -156,28 +157,44 @@ class Positions(NamedTuple):
 class RowsOf:
     """What one index knows of a part of the predicate, in some files.
 
-    positions       rows, of these files and maybe of others
+    list_positions  returns rows, of these files and maybe of others: when they are needed, since they may be many
     is_all_but      the part is TRUE in all rows but these
     is_exact        in no others, and in all of them; else it is in no others
     covered         bool [files]: those of which the index knows
+    count           how many rows there are, at most; 0 for rows that are read by their positions in any case
     """
 
-    positions: Positions
+    list_positions: Callable[[], Positions]
     is_all_but: bool
     is_exact: bool
     covered: np.ndarray
+    count: int = 0
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The rows, listed once."""
+        return self.list_positions()
 
     def selected(self, files: np.ndarray) -> RowsOf:
         """The same for the files at some places."""
-        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.covered[files])
+        return self.covering(self.covered[files])
+
+    def covering(self, covered: np.ndarray) -> RowsOf:
+        """The same for other files."""
+        return replace(self, list_positions=lambda: self.positions, covered=covered)
 
     def joined(self, other: RowsOf) -> RowsOf:
         """The same with what another index knows of the same part, in the same files: where both are exact, they agree.
         Of rows that are exact and rows that are not, only the exact ones are kept."""
         if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
             return self if self.is_exact and not other.is_exact else other
-        columns = (np.concatenate(pair) for pair in zip(self.positions, other.positions, strict=True))
-        return replace(self, positions=type(self.positions)(*columns), covered=self.covered | other.covered)
+
+        def list_both() -> Positions:
+            columns = (np.concatenate(pair) for pair in zip(self.positions, other.positions, strict=True))
+            return Positions(*columns)
+
+        covered, count = self.covered | other.covered, self.count + other.count
+        return replace(self, list_positions=list_both, covered=covered, count=count)
 
 
 RowsByPart = dict[Node, RowsOf]
@@ -263,7 +280,7 @@ class _Located:
         nearest = np.minimum(np.searchsorted(self.ids, listed.positions.file_ids), len(self.ids) - 1)
         place = self.order[nearest]
         is_listed = (self.ids[nearest] == listed.positions.file_ids) & listed.covered[place]
-        keys = np.unique(place[is_listed].astype(np.int64) << _ROW_BITS | listed.positions.rows[is_listed])
+        keys = ascending_once(place[is_listed].astype(np.int64) << _ROW_BITS | listed.positions.rows[is_listed])
         return RowSets(keys, np.where(listed.covered, listed.is_all_but, True), listed.covered & listed.is_exact)
 
 

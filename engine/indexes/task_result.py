@@ -240,6 +240,7 @@ class IndexPart:
     numbers         of the task's files, by ordinal, as the run names them; None for a file that is left out
     run             a run of the index with these numbers in place of file ids; None: there are no entries
     is_permanent    runs of the index will name the file of the part, so it stays
+    stats           of statistics, which need no run: those of each of the task's files, by ordinal; None: of no row
     """
 
     kind: str
@@ -248,6 +249,7 @@ class IndexPart:
     numbers: tuple[int | None, ...]
     run: Run | None
     is_permanent: bool = False
+    stats: tuple[ColumnStats | None, ...] = ()
 
     def ids_of(self, numbers: np.ndarray, file_ids: np.ndarray) -> np.ndarray:
         """uint64 [n]: the ids of files by their numbers (uint64 [n]). `file_ids`: of the task's files, by ordinal."""

@@ -506,7 +506,7 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
 def _pairs(planning: PlannedScan) -> list[Pair]:
     """The files that are left, with their row groups and rows if an index other than statistics knows these: DuckDB
     skips row groups by statistics itself."""
-    if not planning.pruned.fine and planning.pruned.rows_matching is None:
+    if not planning.pruned.fine and planning.pruned.rows_to_read is None:
         return [(task, RowGroups(None)) for task in planning.tasks_of_whole_files()]
     return [pair for pair in planning.pairs_to_read() if pair[1].kept != []]
 

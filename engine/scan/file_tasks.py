@@ -184,7 +184,7 @@ class TaskRows(NamedTuple):
         rows = units.files.slice(files.start or 0, len(ids)) if is_read else snapshot.rows(ids, TASK_FIELDS)
         columns = {name: rows.column(name) for name in TASK_FIELDS}
         columns |= partition_values(snapshot, rows.column("partition_id"))
-        matching = remaining.rows_matching
+        matching = remaining.rows_to_read
         flags = {
             "is_exact": units.exact[unit_of],
             "all_match": remaining.only_true[unit_of],

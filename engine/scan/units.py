@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ..indexes.probe_results import Positions
     from ..indexes.secondary.included import StoredRows
 
+_POSITIONS_MIN = 1 << 16  # so many rows are always read by their positions
+_POSITIONS_SHARE = 32  # if one index names more than one row of so many, rows are read without positions
+
 
 TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]  # of the manifest, for tasks
 
@@ -70,7 +73,7 @@ class PruningState:
     @classmethod
     def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> PruningState:
         """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
-        rows: RowsByPart = {bound: RowsOf(positions, False, True, covered)}
+        rows: RowsByPart = {bound: RowsOf(lambda: positions, False, True, covered)}
         predicate_outcomes = np.full(named.count, ANY, dtype=np.uint8)  # of whole units they are not known
         ids, outcomes = to_numpy(named.files.column("file_id")), Outcomes.unknown(terms_of(bound), named.count)
         return cls(bound, ids, outcomes, named, rows=rows, predicate_outcomes=predicate_outcomes)
@@ -97,10 +100,22 @@ class PruningState:
         """The rows of each file in which the predicate may be TRUE; None where no index knows any."""
         return rows_matching(self.bound, self.rows, self.ids)
 
+    @cached_property
+    def rows_to_read(self) -> RowSets | None:
+        """`rows_matching`, if rows should be read by their positions. If one index alone names many of the rows, these
+        are in nearly every row group, and a plain read with the predicate takes less time: 3 million rows in 60 files,
+        of which 10% match, took 166 ms of processor time by positions, 124 by DuckDB alone."""
+        if len(self.rows) == 1:
+            (one,) = self.rows.values()
+            row_count = int(to_numpy(self.units.files.column("row_count")).sum())
+            if not one.is_all_but and one.count > max(_POSITIONS_MIN, row_count // _POSITIONS_SHARE):
+                return None
+        return self.rows_matching
+
     @property
     def has_all_rows(self) -> bool:
-        """An index has named the very rows that match, in every file."""
-        rows = self.rows_matching
+        """An index has named the very rows that match, in every file, and they are read by their positions."""
+        rows = self.rows_to_read
         return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_single_file_slice).all())
 
     def decided_terms(self) -> set[Term]:
@@ -118,7 +133,7 @@ class PruningState:
             self.outcomes.narrow(part, sets if units is None else units.combined(part, sets))
         if units is not None and rows:
             alone = units.is_single_file_slice
-            rows = {part: replace(one, covered=one.covered & alone) for part, one in rows.items()}
+            rows = {part: one.covering(one.covered & alone) for part, one in rows.items()}
         add_rows(self.rows, rows)
         self.fine |= result.fine
         self.stored += result.stored

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernels_in_use import kernels
+from skipstone.base.arrays import byte_table
 from skipstone.errors import CorruptionError, InvalidArgumentError
 from skipstone.hfile_like import SortedFileReader
 from skipstone.hfile_like.block_keys import decode_keys, encode_bundles, encode_fixed, encode_numbers
@@ -59,10 +60,10 @@ def sections_of(items: set[bytes]) -> dict[int, tuple[list[bytes], bytes]]:
     width = len(chosen[0])
     narrow = [key for key in chosen if len(key) == width]
     sections = {2: (chosen, encode_bundles(pa.array(chosen, pa.binary())))}
-    sections[1] = narrow, encode_fixed(pa.array(narrow, pa.binary()))
+    sections[1] = narrow, bytes(encode_fixed(byte_table(pa.array(narrow, pa.binary()))))
     if width:
         numbers = [key for key in narrow if key[:-8] == narrow[0][:-8]]
-        sections[3] = numbers, encode_numbers(pa.array(numbers, pa.binary()), width)
+        sections[3] = numbers, encode_numbers(byte_table(pa.array(numbers, pa.binary())))
     return sections
 
 

@@ -14,10 +14,10 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_304, 24),
-    ".": (1_767, 12),  # base/ and the modules of the root
+    "hfile_like": (5_332, 24),
+    ".": (1_775, 12),  # base/ and the modules of the root
     "engine/parquet": (2_072, 11),
-    "engine/scan": (8_706, 30),
+    "engine/scan": (8_726, 30),
     "serve": (1_100, 8),
     "engine/commit": (4_750, 18),
     "engine/state": (4_226, 18),
@@ -27,9 +27,9 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_704, 18),
     "spark_adapter": (5_587, 26),
     "commands": (2_180, 13),
-    "engine/indexes": (8_120, 44),
+    "engine/indexes": (8_235, 45),
     "engine/rows_by_key": (1_331, 7),
-    "bench": (4_155, 26),
+    "bench": (4_255, 28),
     "engine": (5_760, 27),  # its own modules, and advice/
 }
 

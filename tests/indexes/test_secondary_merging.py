@@ -92,11 +92,6 @@ class _OfLive:
         kept = np.isin(found.file_ids, self._live)
         return tuple(column[kept] for column in found)
 
-    def counts(self, ranges: object) -> tuple[np.ndarray, ...]:
-        found = self._reader.counts(ranges)  # type: ignore[arg-type]
-        kept = np.isin(found.file_ids, self._live)
-        return tuple(column[kept] for column in found)
-
 
 @given(data=st.data())
 def test_a_join_finds_what_look_ups_find(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -130,7 +125,7 @@ def test_a_run_told_of_twice_is_counted_once(tmp_path: Path) -> None:
     found = reader_of(tmp_path, runs, ["i"])
     ranges = key_ranges(found.code, [Values(pa.array([1]))])
     assert found.positions(ranges).rows.tolist() == [0, 1, 0]
-    assert found.counts(ranges).counts.tolist() == [2, 1]
+    assert found.hits_of(found.found(ranges)).counts.tolist() == [2, 1]
 
 
 def test_many_runs_are_asked_side_by_side_where_requests_take_long(tmp_path: Path) -> None:
@@ -143,7 +138,6 @@ def test_many_runs_are_asked_side_by_side_where_requests_take_long(tmp_path: Pat
     ranges = key_ranges(found.code, [Values(pa.array([1]))])
     assert found.estimate(ranges) >= 9
     assert found.positions(ranges).file_ids.tolist() == [0, 1, 1, *range(2, 9)]
-    assert found.positions(ranges, rows_max=10) is not None and found.positions(ranges, rows_max=9) is None
     (tmp_path / runs[4].path).unlink()
     with pytest.raises(DamagedRun) as told:
         SecondaryReader(RunReaders(storage), runs, [pa.int64()]).positions(ranges)
@@ -186,7 +180,7 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = reader_of(tmp_path, runs, ["i"])
     ranges = key_ranges(found.code, [Values(pa.array(range(400)))])
-    for ask in (found.positions, found.counts, lambda _: list(found.join(found.code.encode([pa.array(range(400))])))):
+    for ask in (found.positions, lambda _: list(found.join(found.code.encode([pa.array(range(400))])))):
         with pytest.raises(DamagedRun) as told:
             ask(ranges)
         assert told.value.run == runs[0]

@@ -133,7 +133,7 @@ class _Answer:
         file, starts, counts = file[order], starts[order], counts[order]
         rows = ranges_of(starts, counts)
         positions = Positions(np.repeat(ids[file], counts), np.zeros(len(rows), dtype=np.int32), rows)
-        return RowsOf(positions, is_all_but=False, is_exact=False, covered=self.listed)
+        return RowsOf(lambda: positions, is_all_but=False, is_exact=False, covered=self.listed)
 
 
 class RunGrams:

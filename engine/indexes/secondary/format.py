@@ -40,7 +40,6 @@ from ....base.arrays import (
     from_numpy,
     offsets_and_data,
     offsets_of,
-    take_keys,
     to_numpy,
     valid_mask,
 )
@@ -187,6 +186,7 @@ class GroupedRows:
         has_lists = any(group.row_of is not None for group in groups)
         self._rows = np.concatenate([group.rows for group in groups]) if has_lists else None
         self._included = [pa.concat_arrays(parts) for parts in zip(*(group.included for group in groups), strict=True)]
+        self._table = byte_table(self.keys)
 
     @property
     def nbytes(self) -> int:
@@ -201,8 +201,10 @@ class GroupedRows:
         is_again[1:] &= group_of[1:] == group_of[:-1]
         rows = order + self._shifts[group_of] if self._rows is None else self._rows[order]
         if self._rows is not None:
-            is_new = ~is_again | np.append(True, rows[1:] != rows[:-1])[: len(rows)]
-            order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
+            is_new = ~is_again
+            is_new[1:] |= rows[1:] != rows[:-1]
+            if not is_new.all():
+                order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
         starts = np.flatnonzero(~is_again) if self._layout.is_plain else np.arange(len(order))
         ends = np.append(starts[1:], len(order))
         for low in range(0, len(starts), entries_max):
@@ -216,7 +218,12 @@ class GroupedRows:
             else:
                 columns = [taken(column, order[first]) for column in self._included]
             values = pa.Table.from_arrays(columns, schema=self._layout.values)
-            yield EntryBatch(take_keys(self.keys, order[first]), values, np.zeros(len(first), dtype=bool))
+            yield EntryBatch(self._keys_at(order[first]), values, np.zeros(len(first), dtype=bool))
+
+    def _keys_at(self, places: np.ndarray) -> pa.BinaryArray:
+        if self._table is None:
+            return self.keys.take(from_numpy(places))
+        return binary_rows(self._table.take(places, axis=0))
 
 
 def encode_entries(groups: Sequence[GroupValues], layout: EntryLayout = PLAIN) -> EntryBatch:

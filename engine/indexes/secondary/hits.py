@@ -34,25 +34,15 @@ class Found(NamedTuple):
     hits: Hits
 
 
-class Counts(NamedTuple):
-    """How many rows of a row group: uint64 [n] file ids, int32 [n] row groups, int64 [n] counts. Ascending, each row
-    group once."""
-
-    file_ids: np.ndarray
-    row_groups: np.ndarray
-    counts: np.ndarray
-
-
 @dataclass
 class Hits:
-    """Entries that were found: uint64 file ids, int32 row groups, int64 first rows, int32 counts, the other rows (or
-    none, where only counts are needed)."""
+    """Entries that were found: uint64 file ids, int32 row groups, int64 first rows, int32 counts, the other rows."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
     rows: np.ndarray
     counts: np.ndarray
-    more: pa.Array | None
+    more: pa.Array
 
     @classmethod
     def concat(cls, parts: Sequence[Hits]) -> Hits:
@@ -64,12 +54,11 @@ class Hits:
             return parts[0]
         names = ("file_ids", "row_groups", "rows", "counts")
         ids, groups, rows, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        more = [part.more for part in parts if part.more is not None]
-        return cls(ids, groups, rows, counts, pa.concat_arrays(more) if more else None)
+        return cls(ids, groups, rows, counts, pa.concat_arrays([part.more for part in parts]))
 
     def take(self, places: np.ndarray) -> Hits:
-        more = None if self.more is None else self.more.take(from_numpy(places))
-        return Hits(self.file_ids[places], self.row_groups[places], self.rows[places], self.counts[places], more)
+        columns = self.file_ids[places], self.row_groups[places], self.rows[places], self.counts[places]
+        return Hits(*columns, self.more.take(from_numpy(places)))
 
     def first_of_each(self) -> np.ndarray:
         """int64, ascending: of the entries of one file and row, the first."""
@@ -88,7 +77,6 @@ class Hits:
 
     def positions(self) -> Positions:
         """Every row, entry by entry."""
-        assert self.more is not None
         rows = positions_of(self.rows, self.counts, self.more)
         return Positions(np.repeat(self.file_ids, self.counts), np.repeat(self.row_groups, self.counts), rows)
 
@@ -146,7 +134,7 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
     return [block.first_key for block in blocks], [block.last_key for block in blocks]
 
 
-def hits_of(selection: RowSelection, layout: EntryLayout, *, with_rows: bool) -> Hits:
+def hits_of(selection: RowSelection, layout: EntryLayout) -> Hits:
     """What entries say."""
     try:
         tails = selection.key_tails(layout.place_bytes)
@@ -155,9 +143,9 @@ def hits_of(selection: RowSelection, layout: EntryLayout, *, with_rows: bool) ->
     ids, groups = tails_places(tails)
     if not layout.is_plain:
         ones, more = np.ones(len(ids), dtype=np.int32), pa.nulls(len(ids), pa.binary())
-        return Hits(ids, groups, tails_rows(tails), ones, more if with_rows else None)
+        return Hits(ids, groups, tails_rows(tails), ones, more)
     rows, counts = (_joined(selection, i) for i in (0, 1))
-    return Hits(ids, groups, to_numpy(rows), to_numpy(counts), _joined(selection, 2) if with_rows else None)
+    return Hits(ids, groups, to_numpy(rows), to_numpy(counts), _joined(selection, 2))
 
 
 def _joined(selection: RowSelection, position: int) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -280,21 +281,25 @@ class PositionsProbe:
         ids, covered = files.ids, files.covered_by(self.index)
         covered = without_lost(covered, ids, self.index.runs, files.damaged, files.segments_of)
         found = self.reader.found(self.ranges)
-        positions = self.reader.positions_of(found, ROWS_MAX)
+        hits = self.reader.hits_of(found)
+        row_count = int(hits.counts.sum(dtype=np.int64))
         rows: dict[Node, RowsOf] = {}
         stored: tuple[StoredRows, ...] = ()
-        if positions is not None:
+        if row_count > ROWS_MAX:
+            self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
+        else:
             if not self.reader.layout.is_plain and not self.fit.is_all_but:
                 stored = (StoredRows(self.index, self.fit.part, self.names, self.reader.code, found),)
-            rows[self.fit.part] = RowsOf(positions, self.fit.is_all_but, self.fit.is_exact, covered)
-            counts = _sums(ids, positions.file_ids, np.ones(len(positions.file_ids), dtype=np.int64))
-        else:
-            self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
-            del found
-            row_counts = self.reader.counts(self.ranges)
-            counts = _sums(ids, row_counts.file_ids, row_counts.counts)
+            listed = partial(self.reader.listed, hits)
+            rows[self.fit.part] = RowsOf(listed, self.fit.is_all_but, self.fit.is_exact, covered, row_count)
+        counts = _sums(ids, hits.file_ids, hits.counts)
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
-        impossible = covered & (self.row_counts.are_all(ids, counts) if self.fit.is_all_but else counts == 0)
+        if not self.fit.is_all_but:
+            impossible = covered & (counts == 0)
+        elif self.reader.has_elements:  # a row with several elements is counted several times
+            impossible = np.zeros(len(ids), dtype=bool)
+        else:
+            impossible = covered & self.row_counts.are_all(ids, counts)
         outcomes[impossible] = ANY & ~TRUE
         return ProbeResult({self.fit.part: outcomes}, covered, rows=rows, stored=stored)
 

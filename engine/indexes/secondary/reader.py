@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from ...state.runs import RunReaders, reading_run
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..probe_results import Positions
 from .format import PLAIN, EntryLayout
-from .hits import Counts, Found, Hits, RunBlocks, hits_of, row_order
+from .hits import Found, Hits, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
 _THREADS_MAX = 16
@@ -55,7 +55,7 @@ class SecondaryReader:
         has_elements: bool = False,
     ):
         self.code, self.layout = OrderedCode(kinds), layout
-        self._has_elements = has_elements
+        self.has_elements = has_elements
         self._readers, self._runs = readers, tuple(runs)
 
     def estimate(self, ranges: KeyRanges) -> int:
@@ -70,31 +70,26 @@ class SecondaryReader:
 
         return sum(self._of_each(of_run, list(self._runs_within(ranges))))
 
-    @overload
-    def positions(self, ranges: KeyRanges) -> Positions: ...
-
-    @overload
-    def positions(self, ranges: KeyRanges, rows_max: int) -> Positions | None: ...
-
-    def positions(self, ranges: KeyRanges, rows_max: int | None = None) -> Positions | None:
-        """The rows whose keys lie in some ranges; None where there are more than `rows_max`: none is made then."""
-        return self.positions_of(self.found(ranges), rows_max)
+    def positions(self, ranges: KeyRanges) -> Positions:
+        """The rows whose keys lie in some ranges."""
+        return self.listed(self.hits_of(self.found(ranges)))
 
     def found(self, ranges: KeyRanges) -> list[Found]:
         """The entries in some ranges, as they are stored: of a row that two runs have, both."""
-        return list(self._found(ranges, with_rows=True))
+        return list(self._found(ranges))
 
-    def positions_of(self, found: Sequence[Found], rows_max: int | None = None) -> Positions | None:
-        """The rows of some entries; None where there are more than `rows_max`: none is made then."""
+    def hits_of(self, found: Sequence[Found]) -> Hits:
+        """What some entries say, each row once; with elements, a row may be there several times."""
         hits = Hits.concat([one.hits for one in found])
-        hits = hits if self._has_elements else hits.once()
-        if rows_max is not None and int(hits.counts.sum(dtype=np.int64)) > rows_max:
-            return None
+        return hits if self.has_elements else hits.once()
+
+    def listed(self, hits: Hits) -> Positions:
+        """The rows of what `hits_of` returned, ascending, each once."""
         positions = hits.positions()
         order = row_order(positions.file_ids, positions.rows)
         if order is not None:
             positions = Positions(*(column[order] for column in positions))
-        return positions.once() if self._has_elements else positions
+        return positions.once() if self.has_elements else positions
 
     def first_rows(self, count: int, ids: np.ndarray, *, last: bool, nulls: bool) -> tuple[Positions, pa.Array]:
         """The rows with the least values of the first column (`last`: the greatest), at most `count`, best first, and
@@ -127,16 +122,6 @@ class SecondaryReader:
         of_row = np.repeat(np.arange(len(hits.counts)), hits.counts)[:count]
         values = self.code.decode(self.layout.without_place(keys))[0] if len(keys) else pa.nulls(0, self.code.kinds[0])
         return rows, values.take(from_numpy(of_row))
-
-    def counts(self, ranges: KeyRanges) -> Counts:
-        """How many rows of each row group lie in some ranges: no row is made."""
-        hits = Hits.concat([found.hits for found in self._found(ranges, with_rows=False)]).once()
-        order = np.lexsort((hits.row_groups, hits.file_ids))
-        ids, groups, counts = hits.file_ids[order], hits.row_groups[order], hits.counts[order].astype(np.int64)
-        is_new = np.ones(len(ids), dtype=bool)
-        is_new[1:] = (ids[1:] != ids[:-1]) | (groups[1:] != groups[:-1])
-        starts = np.flatnonzero(is_new)
-        return Counts(ids[starts], groups[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
 
     def value_counts(self, ids: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
         """(the values of each column, int64 [n]: how many rows have them) in some files (uint64 ids, ascending). The
@@ -193,7 +178,7 @@ class SecondaryReader:
                     )
                     if len(found):
                         numbers = np.concatenate([np.arange(low, high) for (_, low, high), _ in some])
-                        yield numbers[found], hits_of(selection, self.layout, with_rows=True)
+                        yield numbers[found], hits_of(selection, self.layout)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -204,12 +189,12 @@ class SecondaryReader:
             if own_ranges and run.entries:
                 yield run, own_ranges
 
-    def _found(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[Found]:
+    def _found(self, ranges: KeyRanges) -> Iterator[Found]:
         """What lies in some ranges, block by block."""
 
         def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[Found]:
             with reading_run(task[0]):
-                return list(self._found_in(*task, with_rows=with_rows))
+                return list(self._found_in(*task))
 
         for found in self._of_each(of_run, list(self._runs_within(ranges))):
             yield from found
@@ -220,7 +205,7 @@ class SecondaryReader:
             return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)
 
-    def _found_in(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[Found]:
+    def _found_in(self, run: Run, ranges: list[tuple[bytes, bytes]]) -> Iterator[Found]:
         blocks = RunBlocks(self._readers, run, len(ranges), self.layout)
         wanted: dict[int, list[tuple[bytes, bytes]]] = {}
         for start, stop in ranges:
@@ -231,7 +216,7 @@ class SecondaryReader:
         for some in batched(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
             found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
             if len(found):
-                yield Found(run, selection, hits_of(selection, self.layout, with_rows=with_rows))
+                yield Found(run, selection, hits_of(selection, self.layout))
 
 
 class _RunEnd:
@@ -266,7 +251,7 @@ class _RunEnd:
             for some in batched(([self._range], block) for block in self._blocks.read(sorted(chosen))):
                 found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
                 if len(found):
-                    self.hits.append(hits_of(selection, self._layout, with_rows=True))
+                    self.hits.append(hits_of(selection, self._layout))
                 for block, cut in zip(selection.blocks, selection.slices, strict=True):
                     self.keys.append(block.keys.to_arrow().take(from_numpy(selection.rows[cut])))
 

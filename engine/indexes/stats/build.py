@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from ....base.arrays import to_numpy
-from ....errors import SchemaError
-from ...parquet.column_stats import ColumnStats, of_array
 from ...parquet.footers import FILE_ERRORS, Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
@@ -21,8 +19,7 @@ from ...state.leftovers import Leftovers
 from ...state.lsm import write_runs
 from ...state.manifest import BASE
 from ...state.paths import run_path, task_path
-from ...storage.threads import BUILD_THREADS, prefetched
-from ..column_reader import ColumnReader
+from ...storage.threads import prefetched
 from ..kind import BuildContext, BuildResult
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats
@@ -121,41 +118,6 @@ def read_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildCont
     result = built.result(index=finished)
     added = AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64))
     return StatsPart(added, holes)
-
-
-def computed_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
-    """Reads the columns of an expression, and computes its statistics in each file. Of logs nothing is known. A file in
-    which it fails is left out."""
-    (name,) = handle.instant.names_of(index)
-    reader, built, holes = ColumnReader.of(handle.storage, handle.instant, index), ResultBuilder(), list[int]()
-
-    def read(row: dict) -> list[ColumnStats] | Exception:
-        try:
-            with reader.open(row) as file:
-                groups = [file.read(group)[0] for group in range(len(file.row_counts))]
-                return [stats for values in groups if (stats := of_array(values)) is not None]
-        except (*FILE_ERRORS, SchemaError) as error:
-            return error
-
-    rows = files.select(_FILE_COLUMNS).to_pylist()
-    bases = [row for row in rows if row["kind"] == BASE]
-    read_rows = prefetched(read, bases, BUILD_THREADS, "skipstone-build")
-    known = {row["file_id"]: stats for row, stats in zip(bases, read_rows, strict=True)}
-    added = []
-    for done, row in enumerate(rows, start=1):
-        found = known.get(row["file_id"], [])
-        if isinstance(found, Exception):
-            holes.append(row["file_id"])
-            warnings.warn(f"no statistics, and read by every scan until refreshed: {found}", stacklevel=6)
-            continue
-        identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
-        stats_of_name = {name: found} if found else {}
-        built.add(partition="", **identity, schema=pa.schema([]), row_groups=[], stats=stats_of_name)
-        added.append(row)
-        job.tell("stats", done, len(rows))
-    ids = np.array([row["file_id"] for row in added], dtype=np.uint64)
-    schema_ids = np.array([-1 if row["schema_id"] is None else row["schema_id"] for row in added], dtype=np.int64)
-    return StatsPart(AddedFiles(built.result(), ids, schema_ids), holes)
 
 
 def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:

@@ -33,7 +33,7 @@ from ...state import IndexState, Instant, Run
 from ...state.runs import DAMAGE, DamagedRun, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
-from ..derived import has_expression
+from ..derived import has_expression, source_of
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import ColumnEvidence, ProbeResult, term_sets
 from . import format as stats
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from ...handle import Handle
     from ...state.run_format import EntryBatch
     from ..kind import CommitContext, MergeContext
+    from ..task_result import AddedFiles
     from .build import StatsPart
+    from .expression import ExpressionPartSpec
 
 
 class StatsKind(IndexKind):
@@ -64,14 +66,15 @@ class StatsKind(IndexKind):
         computed = [number for number in ids if number not in instant.columns.values()]
         plain = tuple(number for number in ids if number not in computed)
         states = [IndexState(0, self.name, plain, stored, maintain)] if plain else []
-        # Commits have statistics of columns alone.
-        return states + [IndexState(0, self.name, (number,), stored, "refresh") for number in computed]
+        return states + [IndexState(0, self.name, (number,), stored, maintain) for number in computed]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
-        return self.join_parts(handle, index, [self.build_part(handle, index, files, job)], job)
+        part = self.build_part(handle, index, files, job)
+        return replace(self.join_parts(handle, index, [part], job), not_reached=part.not_reached)
 
     def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
-        from .build import computed_part, read_part
+        from .build import read_part
+        from .expression import computed_part
 
         return (computed_part if has_expression(handle.instant, index) else read_part)(handle, index, files, job)
 
@@ -82,8 +85,13 @@ class StatsKind(IndexKind):
 
         return join_parts(handle, index, parts, job)
 
-    def part_spec(self, instant: Instant, index: IndexState) -> None:
-        return None
+    def part_spec(self, instant: Instant, index: IndexState) -> ExpressionPartSpec | None:
+        if not has_expression(instant, index):
+            return None
+        from .expression import ExpressionPartSpec
+
+        (name,) = instant.names_of(index)
+        return ExpressionPartSpec(name, source_of(instant, index, name))
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from ..kind import first_stats
@@ -91,7 +99,17 @@ class StatsKind(IndexKind):
 
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
-        added, holes = ([], []) if is_left_behind else files_for_index(index, work.named_at, work.added)
+        added: list[AddedFiles] = []
+        holes: list[int] = []
+        if work.added and not is_left_behind and has_expression(work.after, index):
+            from .expression import committed_part
+
+            computed = committed_part(index, work)
+            is_left_behind = computed is None
+            if computed is not None:
+                added, holes = [computed[0]], computed[1]
+        elif not is_left_behind:
+            added, holes = files_for_index(index, work.named_at, work.added)
         # Aggregates count every removed file, or the next added one would take its place in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
         runs = _appended(index, rows, work)

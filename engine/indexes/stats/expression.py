@@ -1,0 +1,132 @@
+"""Statistics of an expression, which footers do not have: they are computed from rows, when files are written or later.
+
+A writer's task computes them from the rows that it writes (`ExpressionPartSpec`). Files that no task wrote, and those
+in which the expression fails, are holes until `refresh_index`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ....errors import SchemaError
+from ...handle import Handle
+from ...parquet.column_stats import ColumnStats, combine, of_array
+from ...state import IndexState
+from ...state.manifest import BASE
+from ...storage import Storage
+from ..column_reader import ColumnReader, each_file
+from ..derived import Source
+from ..kind import BuildContext, CommitContext
+from ..task_result import AddedFiles, IndexPart, ResultBuilder
+from .build import StatsPart
+
+NAME = "stats"
+
+
+def computed_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
+    """Reads the columns of an expression, and computes its statistics in each file. Of logs nothing is known. A file in
+    which it fails is left out."""
+    reader, (name,) = ColumnReader.of(handle.storage, handle.instant, index), handle.instant.names_of(index)
+    columns = (files.column(column).to_pylist() for column in ("file_id", "kind", "schema_id"))
+    files_by_id = {file_id: (kind, schema) for file_id, kind, schema in zip(*columns, strict=True)}
+    computed: list[tuple[int, int, list[ColumnStats]]] = []
+
+    def read(row: dict) -> list[ColumnStats]:
+        if files_by_id[row["file_id"]][0] != BASE:
+            return []
+        with reader.open(row) as file:
+            groups = [file.read(group)[0] for group in range(len(file.row_counts))]
+        return [stats for values in groups if (stats := of_array(values)) is not None]
+
+    def take(file_id: int, found: list[ColumnStats]) -> None:
+        schema = files_by_id[file_id][1]
+        computed.append((file_id, -1 if schema is None else schema, found))
+
+    holes, not_reached = each_file(files, job, f"stats({name})", read, take)
+    return StatsPart(_added(name, computed), holes, not_reached)
+
+
+def committed_part(index: IndexState, work: CommitContext) -> tuple[AddedFiles, list[int]] | None:
+    """(what the tasks of a commit computed, the ids of the other added files). None if the index does not cover the
+    commit: no task computed anything, or the table's schema changed while they did."""
+    found = work.parts_of(index) if work.named_at.schema == work.after.schema else None
+    if found is None:
+        return None
+    parts, holes = found
+    schemas: dict[int, int] = {}
+    for files in work.added:
+        schemas.update(zip(files.ids.tolist(), files.schema_ids.tolist(), strict=True))
+    (name,) = work.after.names_of(index)
+    computed = [
+        (file_id, schemas[file_id], [] if stats is None else [stats])
+        for part, ids in parts
+        for file_id, number, stats in zip(ids.tolist(), part.numbers, part.stats, strict=True)
+        if number is not None
+    ]
+    return _added(name, computed), holes
+
+
+def _added(name: str, computed: Sequence[tuple[int, int, list[ColumnStats]]]) -> AddedFiles:
+    """Files of which the statistics of an expression are known: id, id of the schema, statistics of parts."""
+    built = ResultBuilder()
+    for _, _, parts in computed:
+        built.add(
+            path="",
+            partition="",
+            size_bytes=0,
+            modified_ns=None,
+            etag=None,
+            schema=pa.schema([]),
+            row_groups=[],
+            stats={name: parts} if parts else {},
+        )
+    ids = np.array([file_id for file_id, _, _ in computed], dtype=np.uint64)
+    return AddedFiles(built.result(), ids, np.array([schema for _, schema, _ in computed], dtype=np.int64))
+
+
+# -- in a writer's task -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpressionPartSpec:
+    """An expression whose statistics a task computes, as the index calls it."""
+
+    name: str
+    source: Source
+
+    def start(self) -> ExpressionPartBuilder:
+        return ExpressionPartBuilder(self)
+
+
+class ExpressionPartBuilder:
+    """Computes the statistics of an expression in the files of a task."""
+
+    def __init__(self, spec: ExpressionPartSpec):
+        self._spec = spec
+        self._stats: dict[int, list[ColumnStats]] = {}
+        self._left_out: set[int] = set()
+
+    def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
+        try:
+            stats = of_array(self._spec.source.values(rows))
+        except SchemaError:  # the expression fails
+            stats = None
+        if stats is None:
+            self._left_out.add(number)
+        else:
+            self._stats.setdefault(number, []).append(stats)
+
+    def end_file(self, number: int) -> None:
+        pass
+
+    def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
+        kept = tuple(None if number in self._left_out else number for number in numbers)
+        stats = tuple(combine(self._stats[number]) if number in self._stats else None for number in numbers)
+        return IndexPart(NAME, (self._spec.name,), (), kept, None, stats=stats)
+
+    def close(self) -> None:
+        self._stats = {}
