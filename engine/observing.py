@@ -14,7 +14,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from ..errors import InvalidArgumentError
 
@@ -23,7 +24,8 @@ _LOGGER = logging.getLogger("skipstone")
 _LOGGER.addHandler(logging.NullHandler())
 
 
-class Event(NamedTuple):
+@dataclass(frozen=True)
+class Event:
     """What an `observe` hook receives.
 
     name         "plan": the files of a scan are known; "commit": a version was published; "index": an index was built

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,7 +22,8 @@ KINDS = ("bloom", "secondary")  # of elements; an expression may have statistics
 _NAME = re.compile(r"[\w.]*")
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """Where the values of an indexed column are in rows that have the table's names: one column, whose elements may be
     meant, or those of an expression. Picklable."""
 

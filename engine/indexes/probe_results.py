@@ -28,13 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import ascending_once, from_numpy
+from ...base.caching import cached_property
 from ..predicates import (
     ANY,
     And,

@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,8 @@ T = TypeVar("T")
 _lock = threading.RLock()
 
 
-class CacheInfo(NamedTuple):
+@dataclass(frozen=True)
+class CacheInfo:
     """The contents of the process's index cache.
 
     entries         the number of objects: opened runs, decoded blocks and columns of runs, groups of filters

@@ -27,10 +27,10 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_704, 18),
     "spark_adapter": (5_587, 26),
     "commands": (2_180, 13),
-    "engine/indexes": (8_236, 45),
+    "engine/indexes": (8_237, 45),
     "engine/rows_by_key": (1_331, 7),
     "bench": (4_255, 28),
-    "engine": (5_760, 27),  # its own modules, and advice/
+    "engine": (5_762, 27),  # its own modules, and advice/
 }
 
 
