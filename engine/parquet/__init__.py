@@ -11,6 +11,5 @@ they raise a CorruptionError with the path, into which `footers.py` turns the er
     column_stats.py    statistics of one column: computed, combined, stored
     exact_cast.py      casts to the table's types without loss
     few_rows.py        some rows of a row group by position
-    chunk_copies.py    files written again, with the column chunks that did not change
     thrift.py          the protocol of footers
 """

@@ -179,16 +179,11 @@ def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> li
     for i in range(row_group.num_columns):
         chunk = row_group.column(i)
         if chunk.path_in_schema in wanted or chunk.path_in_schema.startswith(below):
-            ranges.append(chunk_range(chunk))
+            start = chunk.data_page_offset
+            if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+                start = chunk.dictionary_page_offset
+            ranges.append((start, chunk.total_compressed_size))
     return ranges
-
-
-def chunk_range(chunk: Any) -> tuple[int, int]:
-    """(offset, length) of a column chunk of pyarrow's metadata."""
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    return start, chunk.total_compressed_size
 
 
 def corruption_errors(path: str) -> contextlib.AbstractContextManager[None]:

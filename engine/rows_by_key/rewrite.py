@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -29,12 +29,10 @@ _CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", 
 
 @dataclass(frozen=True)
 class OldFile:
-    """A file that may be written again, the text of its partition, and the columns that it has under the table's names
-    for them."""
+    """A file that may be written again, and the text of its partition."""
 
     task: FileTask
     partition: str
-    own_names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,7 @@ def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]
             f"{grouped[0]}: belongs to a file group, which its owner compacts; choose other files by where=",
             paths=grouped,
         )
-    context = planning.context
-    nested: Sequence[Collection[tuple[str, ...]]] = context.nested or [()] * len(context.names)
-    own_names = [_own_names(*pair) for pair in zip(context.names, nested, strict=True)]
-    return [OldFile(task, by_path[task.path][0], own_names[task.schema_id]) for task in tasks]
-
-
-def _own_names(names: Mapping[str, str], nested: Collection[tuple[str, ...]]) -> frozenset[str]:
-    renamed = {path[0] for path in nested}
-    return frozenset(name for name, stored in names.items() if name == stored and name not in renamed)
+    return [OldFile(task, by_path[task.path][0]) for task in tasks]
 
 
 def with_codec_of(spec: TaskSpec, storage: Counted, tasks: Sequence[FileTask]) -> TaskSpec:
@@ -154,7 +144,7 @@ class OwnWriter:
         kept, names = edited.rows, [name for name in self._partitioning if name in updated]
         if updated and not names:  # every row stays where it is
             rows = kept.drop_columns(self._partitioning)
-            self._task.copy_group(file.task.path, file.partition, rows, updated, file.own_names)
+            self._task.copy_group(file.task.path, file.partition, rows, updated)
             return
         moved = _moved(kept, edited.changed, file.task, names)
         if len(moved):

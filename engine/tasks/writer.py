@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
 from .. import hive
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
-from ..parquet.chunk_copies import CopiedColumns
 from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import plain_schema
 from ..state.paths import FILE_PREFIX, task_path
@@ -102,18 +101,12 @@ class TaskWriter:
             self._add_all(partition, fitted(table, self._data_schema))
             self._relieve()
 
-    def copy_group(
-        self, path: str, partition: str, rows: pa.Table, updated: Sequence[str], own_names: Collection[str] = ()
-    ) -> None:
+    def copy_group(self, path: str, partition: str, rows: pa.Table, updated: Sequence[str]) -> None:
         """Add the next row group of the file that replaces the one at `path`: the same row group, with new values in
-        the columns `updated`. The row groups of one file must be added one after another. `own_names`: the columns
-        that the file at `path` has under these names. See `write_to`."""
+        the columns `updated`. The row groups of one file must be added one after another. See `write_to`."""
         if self._copy is None or self._copy[0] != path:
             self._end_copy()
-            names = [name for name in self._data_schema.names if name in own_names and name not in updated]
-            is_copied = names and not self._storage.is_remote  # a far file would be fetched twice
-            copied = CopiedColumns(self._storage, path, self._data_schema, names) if is_copied else None
-            self._copy = path, self._new_file(partition, copied)
+            self._copy = path, self._new_file(partition)
             self._closed.append(self._copy[1])
             self._copies[self._copy[1].path] = path
             self._updated = tuple(updated)
@@ -182,11 +175,11 @@ class TaskWriter:
             ]:
                 self._close(file)
 
-    def _new_file(self, partition: str, copied: CopiedColumns | None = None) -> WrittenFile:
+    def _new_file(self, partition: str) -> WrittenFile:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
         number = self._sequence
         self._sequence += 1
-        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, self._parts, copied)
+        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, self._parts)
 
     def _close_parts(self) -> None:
         for part in self._parts:

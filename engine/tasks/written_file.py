@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.kind import PartBuilder
-from ..parquet.chunk_copies import CopiedColumns, CopyingWriter
 from ..parquet.column_stats import ColumnStats, of_array
 from ..parquet.footer_bytes import RowGroup, row_groups_of
 from ..parquet.footers import packed_where_far
@@ -38,10 +37,7 @@ class WrittenFile:
         name: str,
         number: int,
         parts: Sequence[PartBuilder],
-        copied: CopiedColumns | None = None,
     ):
-        """`copied`: columns whose chunks are those of another file."""
-        self._copied = copied
         self._spec, self._storage, self._schema = spec, storage, schema
         self.partition, self.number = partition, number
         self._parts = parts
@@ -109,11 +105,7 @@ class WrittenFile:
             self._sink = self._stack.enter_context(self._storage.create(self.path))
             options: dict[str, Any] = {"use_dictionary": dictionary_columns(first), "store_decimal_as_integer": True}
             options |= {**self._spec.parquet_options, "metadata_collector": self._footers}
-            if self._copied is not None and self._copied.names:
-                writer = CopyingWriter(self._sink, self._schema, self._copied, options)
-            else:
-                writer = pq.ParquetWriter(self._sink, self._schema, **options)
-            self._writer = self._stack.enter_context(writer)
+            self._writer = self._stack.enter_context(pq.ParquetWriter(self._sink, self._schema, **options))
         return self._writer
 
     def _flush(self, count: int) -> None:
