@@ -2,7 +2,7 @@
 
 One session of two cores, TPC-H's lineitem in 40 files x 3 row groups at SF1 (SF, FILES and ROUNDS change it), in at
 most ten minutes. The peers have their DataFrame already, its files listed; ours is a fresh load for every question, as
-`scan` is. The floor is a Python data source with nothing to read. What was read lies in the system's cache of pages;
+`scan` is. The floor is a Python data source with nothing to read. What was read is in the system's cache of pages;
 Spark's JVM and its Python workers have run before.
 
 Every question asks for keys of its own, whole rows unless it says otherwise. Requests and bytes of ours are those of
@@ -203,7 +203,7 @@ def _write(bench: Bench, writes: Writes) -> None:
 def _merge(bench: Bench, merges: Merges) -> None:
     row = "merge of 10,000 late rows"
     bench.case(row, "skipstone", merges.ours, setup=merges.fresh, kind="us")
-    bench.case(row, "Spark, all rows written anew", merges.native, setup=merges.fresh, every=3, note="indexes nothing")
+    bench.case(row, "Spark, all rows rewritten", merges.native, setup=merges.fresh, every=3, note="indexes nothing")
 
 
 def _nothing() -> None:

@@ -62,7 +62,7 @@ def upsert(
 
 
 def _change(verb: Callable[..., Change], dry_run: bool, key: str | None, yes: bool, as_json: bool) -> None:
-    """Shows what a verb would do, and does it if that is confirmed. With --json nobody is asked: only --yes does it."""
+    """Show what a verb would do, and do it if that is confirmed: with --json only by --yes."""
     change = verb(dry_run=True)
     is_something = bool(change.files or change.rows_inserted)
     if is_something and not (dry_run or yes or as_json):

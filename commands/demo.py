@@ -87,7 +87,8 @@ def demo(
         return Status.OK if is_equal else Status.FINDINGS
     screen = stdout()
     counts = [count_of(lake["rows"], "flight"), count_of(lake["files"], "file"), bytes_text(lake["size_bytes"])]
-    screen.print(f"{', '.join(counts)} at {location}", style="bold", soft_wrap=True)
+    where = f"at {location}" if path else "in a temporary folder (--path keeps it)"
+    screen.print(f"{', '.join(counts)} {where}", style="bold", soft_wrap=True)
     for outcome in outcomes:
         screen.print(f"  {outcome.name:<6}  {outcome.where}", soft_wrap=True)
     print_rows(queries, [name for name in queries[0] if name != "where"])
@@ -190,13 +191,14 @@ def spark_rows() -> Iterator[tuple[SparkRows | None, str]]:
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             os.environ.setdefault(name, sys.executable)
         options: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-        options |= {"spark.driver.host": "127.0.0.1", "spark.sql.session.timeZone": "UTC"}
+        options |= {"spark.driver.host": "127.0.0.1", "spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"}
         session = SparkSession.builder.master("local[*]").config(map=options).getOrCreate()
     except (ImportError, SkipstoneError) as error:
         yield None, f"{error}: pip install 'skipstone[spark]'"
         return
-    except Exception:  # of PySpark's own kinds
-        yield None, "no Java runs: install version 17 or newer, or set JAVA_HOME; `make demo` does"
+    except Exception as error:  # of PySpark's own kinds
+        reason = str(error).partition("\n")[0]
+        yield None, f"Spark does not start ({reason}); it needs Java 17 or newer, or JAVA_HOME: `make demo` sets it"
         return
     try:
         yield lambda path, where: collected(scan(session, path, where)), ""

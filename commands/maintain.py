@@ -139,10 +139,11 @@ def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
     counts = ", ".join(f"{len(paths):,} {name}" for name, paths in lists.items())
     lines = [f"{name}: {one}" for name, paths in lists.items() for one in paths]
     lines += [f"quarantined: {one}: {reason}" for one, reason in result.quarantined.items()]
+    lines = first_lines(lines)
     if result.changed or result.added:
-        lines = [*first_lines(lines), f"to index the changed and added files: skipstone sync --refresh {path}"]
+        lines = [*lines, f"to index the changed and added files: skipstone sync --refresh {path}"]
     head = f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}"
-    answer(as_json, dataclasses.asdict(result), head, *first_lines(lines))
+    answer(as_json, dataclasses.asdict(result), head, *lines)
     return Status.QUARANTINED if result.quarantined else Status.OK
 
 

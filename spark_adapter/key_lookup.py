@@ -86,14 +86,13 @@ def lookup(
             if name not in leaves:
                 raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}")
         key_frame = keys.select(*[keys[quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
-        kinds = [leaves[name] for name in names]
         condition = None if where is None else parse(read_where(spark, where, table.schema))
         plan = table.scan(condition, columns)
         plan.planning.check_evaluable()
         wire = wire_schema(table.schema, plan.columns)
         given = run_action(spark, partial(collected, key_frame), "keys", progress_function(progress))
         given = given.rename_columns(names)
-        key_set(given.slice(0, 1), kinds)  # raises for types that are not compared
+        keyed = key_set(given, [leaves[name] for name in names])
         if len(names) == 1 and given.num_rows <= FEW_KEYS:
             among = parse(col(names[0]).is_in(given.column(0).drop_null().unique()))
             # The caller's version, not the one opened: only the latest is read with another format's log.
@@ -107,11 +106,13 @@ def lookup(
                 storage_options=storage_options,
             )
         tops = [top_level(table.schema, name) for name in (*names, *columns_read(plan.bound))]
-        planning = planned_lookup(given, names, ScanRequest.of(table.handle, list(dict.fromkeys([*wire.names, *tops]))))
+        planning = planned_lookup(
+            given, names, ScanRequest.of(table.handle, list(dict.fromkeys([*wire.names, *tops]))), keyed
+        )
         keys_tested = None
         if isinstance(planning, Lookup):
             planning.compares_rows = False  # executors do
-            keys_tested = key_set(given, kinds) if planning.leaves_rows_to_compare else None
+            keys_tested = keyed if planning.leaves_rows_to_compare else None
         tasks = planning.readable_tasks()
         if not tasks:
             return spark.createDataFrame([], spark_schema(wire))

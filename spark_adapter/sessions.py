@@ -157,7 +157,7 @@ def relation_of(leaf: Any) -> Relation | None:
 
 
 def find_relations(frame: DataFrame) -> Iterator[Relation]:
-    """Each relation of ours in the plan of a DataFrame of a classic session."""
+    """Each relation of Skipstone in the plan of a DataFrame of a classic session."""
     for leaf in catalyst.leaves_of(catalyst.analyzed_plan(frame)):
         relation = relation_of(leaf)
         if relation is not None:

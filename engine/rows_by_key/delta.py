@@ -11,7 +11,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -27,7 +27,7 @@ from .exchange import LogExchange, LogWriter, refused
 if TYPE_CHECKING:
     from ..handle import Handle
     from .edits import Edited
-    from .rewrite import OldFile
+    from .rewrite import FileWriter, OldFile
 
 # Of these features the ones that need more than new files are refused by the table's properties and columns.
 _FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns"}
@@ -57,7 +57,11 @@ class DeltaExchange(LogExchange):
     def _earlier(self, key: str) -> int | None:
         return self._handle.version if self._table.transaction_version(key) is not None else None
 
-    def writer(self) -> _DeltaWriter:
+    @property
+    def open_writer(self) -> Callable[[], FileWriter]:
+        return self._new_writer
+
+    def _new_writer(self) -> _DeltaWriter:
         self._folders.append(f"skipstone-{uuid.uuid4().hex}")
         return _DeltaWriter(self._handle, self._table, self._folders[-1])
 

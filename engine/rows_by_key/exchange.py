@@ -1,11 +1,12 @@
-"""The commit that exchanges files: a transaction of ours, or a commit of the library whose log owns the files."""
+"""The commit that exchanges files: a transaction, or a commit of the library whose log owns the files."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -86,13 +87,10 @@ class Exchange:
             message = f"{self._handle.location}: the change is committed, and indexes do not cover it yet: {error}"
             warnings.warn(SkipstoneWarning(message, hint="call {sync} with refresh=True"), stacklevel=2)
 
-    def writer(self) -> FileWriter:
-        """Return a writer, for one thread."""
-        return OwnWriter(self._spec)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What `writer` needs in an executor."""
-        return {"_spec": self._spec}
+    @property
+    def open_writer(self) -> Callable[[], FileWriter]:
+        """Open a writer, for one thread. Picklable, if executors rewrite the files."""
+        return partial(OwnWriter, self._spec)
 
     def add(self, results: list[Any]) -> None:
         """Add the files that a writer wrote."""

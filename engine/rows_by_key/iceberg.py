@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..handle import Handle
     from ..storage import Counted
     from .edits import Edited
-    from .rewrite import OldFile
+    from .rewrite import FileWriter, OldFile
 
 _KEY = "skipstone.key"  # in the summary of a snapshot: the key of the change that created it
 
@@ -66,8 +67,9 @@ class IcebergExchange(LogExchange):
     def prepare(self, storage: Counted, files: Sequence[OldFile]) -> None:
         self._live = self._source.data_files(self._table) if files else {}
 
-    def writer(self) -> _IcebergWriter:
-        return _IcebergWriter(self._table, self._live)
+    @property
+    def open_writer(self) -> Callable[[], FileWriter]:
+        return partial(_IcebergWriter, self._table, self._live)
 
     def remove(self, paths: Sequence[str]) -> None:
         self.removed += [self._live[path] for path in paths]

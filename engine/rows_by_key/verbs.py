@@ -216,8 +216,8 @@ class _Work:
             changed.update(written.changed)
             self._note_found(written.found)
 
-        context, writer = self._planning.context, self._exchange.writer
-        work = partial(rewrite, edit=edit, context=context, open_writer=writer, keyed=self._inserts)
+        context, open_writer = self._planning.context, self._exchange.open_writer
+        work = partial(rewrite, edit=edit, context=context, open_writer=open_writer, keyed=self._inserts)
         if self._handle.executors is None:
             work = partial(work, on_file=self._on_file)
         self._side_by_side(work, take)
@@ -276,7 +276,7 @@ class _Work:
         rows = self._to_insert()
         if self._inserts is None or not rows.num_rows:
             return 0
-        with self._exchange.writer() as writer:
+        with self._exchange.open_writer() as writer:
             writer.insert(rows)
         self._exchange.add(writer.result)
         self._exchange.depend_on(writer.result, self._inserts.on)

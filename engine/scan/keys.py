@@ -55,8 +55,8 @@ class KeySet:
         hashes = hash_array(self.encoded).hashes
         self._order = np.argsort(hashes)
         self._hashes = hashes[self._order]
-        # Most hashes of other values are excluded by one look at a table of their first bits, which is small beside the
-        # hashes: a search in these waits for memory at every step.
+        # One look at a table of their first bits, which is small, excludes most hashes of other values. A search in all
+        # hashes waits for memory at every step.
         self._shift = np.uint64(64 - max(1, (_TABLE_BITS_A_KEY * len(hashes)).bit_length()))
         self._is_begun = np.zeros(1 << (64 - int(self._shift)), dtype=bool)
         self._is_begun[self._hashes >> self._shift] = True

@@ -25,10 +25,10 @@ BUDGETS = {  # room: (lines, files)
     "engine/tasks": (1_232, 8),
     "engine/predicates": (5_938, 22),
     "engine/lakes": (3_704, 18),
-    "spark_adapter": (5_587, 26),
+    "spark_adapter": (5_588, 26),
     "commands": (2_180, 13),
     "engine/indexes": (8_237, 45),
-    "engine/rows_by_key": (1_321, 7),
+    "engine/rows_by_key": (1_325, 7),
     "bench": (4_255, 28),
     "engine": (5_762, 27),  # its own modules, and advice/
 }

@@ -19,6 +19,7 @@ import skipstone as ss
 from example_counts import examples, few_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.commands.app import main
 
 ROWS = 6
 PLAIN = {"compression": "NONE", "use_dictionary": False}
@@ -522,3 +523,18 @@ def test_written_files_of_many_types_are_recognized(tmp_path: Path) -> None:
     copy = _copied(tmp_path / "lake")
     result = ss.adopt(copy)
     assert (result.kept, result.changed, result.added) == (table.files().num_rows, (), ())
+
+
+def test_adopt_lists_the_first_files_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number in range(25):
+        pq.write_table(pa.table({"n": [number]}), lake / f"{number}.parquet")
+    ss.create(lake).close()
+    shutil.copytree(lake, tmp_path / "copy")
+    for number in range(25):
+        pq.write_table(pa.table({"n": [number, 1]}), tmp_path / "copy" / f"{number}.parquet")
+    with pytest.raises(SystemExit):
+        main(["adopt", str(tmp_path / "copy")])
+    *_, more, remedy = capsys.readouterr().out.splitlines()
+    assert more == "... and 5 more (--json shows all)" and remedy.startswith("to index the changed and added files")
