@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ...base import canon
-from ...errors import SchemaError
+from ...errors import NotReadableError, SchemaError
 from ..parquet.leaves import NestedNames, children_of, plain_type
 from ..predicates.coerce import is_list, merged_type
 
@@ -176,6 +176,10 @@ class Columns:
     naming: ColumnNaming
     defaults: dict[str, pa.Scalar] = field(default_factory=dict)
     inner: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.partitioning) == len(self.schema.names):
+            raise NotReadableError("the table has no column that is not a partition column")
 
 
 def field_id(field: pa.Field) -> int | None:

@@ -342,20 +342,23 @@ def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
     if is_equality:
         return True
     path = data.data_file.file_path.encode()
-    lower = _path_bound(delete.data_file.lower_bounds)
-    upper = _path_bound(delete.data_file.upper_bounds)
+    lower, upper = (
+        (bounds or {}).get(_DELETED_PATH_ID)
+        for bounds in (delete.data_file.lower_bounds, delete.data_file.upper_bounds)
+    )
+    if _are_damaged(lower, upper):
+        return True
     return not (lower is not None and path < lower) and not (upper is not None and path > upper)
 
 
-def _path_bound(bounds: Mapping[int, bytes] | None) -> bytes | None:
-    """Return the bound of the paths of data files; None if it is missing or damaged, so that it excludes nothing."""
-    bound = (bounds or {}).get(_DELETED_PATH_ID)
-    if bound is not None:
-        try:
-            bound.decode()
-        except UnicodeDecodeError:
-            return None
-    return bound
+def _are_damaged(lower: bytes | None, upper: bytes | None) -> bool:
+    """Return whether bounds of paths cannot be those of any delete file. Such bounds exclude nothing."""
+    try:
+        for bound in (lower, upper):
+            (bound or b"").decode()
+    except UnicodeDecodeError:
+        return True
+    return lower is not None and upper is not None and lower > upper
 
 
 def _contains_positions(delete: ManifestEntry) -> bool:

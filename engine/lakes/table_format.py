@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from ...base.arrays import string_array
-from ...errors import InvalidArgumentError, NotReadableError, SkipstoneError, StorageError
+from ...base.arrays import filled, string_array, to_numpy
+from ...errors import CorruptionError, InvalidArgumentError, NotReadableError, SkipstoneError, StorageError
+from ..state.manifest import COUNT_MAX
 from ..storage import FileMissingError, Storage, relative_path
 from ..storage.object_client import scrubbed
 from ..storage.places import is_uri
@@ -194,7 +195,10 @@ def log_files(
     log_only: Sequence[list[str] | None] | None = None,
     slices: Mapping[str, Sequence[str | None]] | None = None,
 ) -> pa.Table:
-    """Return a table of LOG_FILES. `slices`: the fields of files that form slices."""
+    """Return a table of LOG_FILES. `slices`: the fields of files that form slices.
+
+    Raises CorruptionError for a size or a row count that no file has: a version with it could never be read.
+    """
     strings = pa.list_(pa.string())
     columns = [
         string_array(paths),
@@ -206,7 +210,13 @@ def log_files(
     ]
     for name in LOG_FILES.names[len(columns) :]:
         columns.append(pa.nulls(len(paths), pa.string()) if slices is None else string_array(slices[name]))
-    return pa.Table.from_arrays(columns, schema=LOG_FILES)
+    files = pa.Table.from_arrays(columns, schema=LOG_FILES)
+    for name, default in (("size_bytes", -1), ("row_count", 0)):
+        counts = to_numpy(filled(files.column(name), default))
+        for row in np.flatnonzero((counts < 0) | (counts > COUNT_MAX))[:1].tolist():
+            message = f"the log of its table records {files.column(name)[row]} as its {name}"
+            raise CorruptionError(message, path=paths[row], check="log")
+    return files
 
 
 def missing_package(package: str, extra: str) -> InvalidArgumentError:

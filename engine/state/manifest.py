@@ -88,6 +88,7 @@ KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that its co
 
 _NEVER_NULL = ("path", "size_bytes", "kind", SEGMENT_FIELD.name)
 _INT64_MAX = (1 << 63) - 1
+COUNT_MAX = 1 << 48  # bytes or rows of a new file: the sum over 32,767 of them is an int64, as totals are
 
 RUN_SCHEMA = pa.schema([*PARTITION_FIELDS, *FILE_FIELDS, SEGMENT_FIELD])
 

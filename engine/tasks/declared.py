@@ -30,7 +30,7 @@ from .. import hive
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..parquet.column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
 from ..parquet.leaves import leaf_types
-from ..state.manifest import BASE, FILES_SCHEMA, KINDS
+from ..state.manifest import BASE, COUNT_MAX, FILES_SCHEMA, KINDS
 from ..state.paths import partitions_of, relative_paths
 from ..storage import Storage
 
@@ -120,8 +120,8 @@ def _column(files: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
 
 def _counts(files: pa.Table, name: str) -> pa.Array:
     counts = _column(files, name, pa.int64())
-    if len(counts) and pc.min(counts).as_py() < 0:
-        raise SchemaError(f"column {name!r} of the table of files has a negative number")
+    if len(counts) and not (pc.min(counts).as_py() >= 0 and pc.max(counts).as_py() <= COUNT_MAX):
+        raise SchemaError(f"column {name!r} of the table of files has a number that is not between 0 and {COUNT_MAX}")
     return counts
 
 

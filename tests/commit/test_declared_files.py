@@ -39,6 +39,15 @@ def test_files_elsewhere_keep_their_names(tmp_path: Path) -> None:
     assert table.files().column("path").to_pylist() == ["s3://bucket//x.parquet"]
 
 
+@pytest.mark.parametrize("name", ["size_bytes", "row_count"])
+def test_counts_that_no_file_has_are_refused(tmp_path: Path, name: str) -> None:
+    """Their sum is no int64, and no version with it could be opened."""
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    declared = {"path": ["x.parquet", "y.parquet"], "size_bytes": [1, 1], "row_count": [1, 1], name: [2**63 - 1] * 2}
+    with pytest.raises(ss.SchemaError, match=name), table.transaction() as tx:
+        tx.add_files(pa.table(declared))
+
+
 @pytest.mark.parametrize("counts", [{"null_count": -1}, {"null_count": 11}, {"null_count": 10, "min": 1, "max": 9}])
 def test_statistics_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))

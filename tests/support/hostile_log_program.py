@@ -96,9 +96,7 @@ class Case:
         try:
             return call()
         except ss.SkipstoneError as error:
-            if str(self.folder) not in str(error) and not any(
-                part in str(error) for part in (".parquet", "metadata/", "_delta_log/")
-            ):
+            if not self._is_named_in(error):
                 self.faults.append(f"{self.harm}: {name}: {type(error).__name__} that names no table: {error}")
         except BaseException as error:
             self.faults.append(f"{self.harm}: {name}: {type(error).__name__}: {str(error)[:200]}")
@@ -109,6 +107,13 @@ class Case:
             if time.process_time() - start > SECONDS_MAX:
                 self.faults.append(f"{self.harm}: {name}: {time.process_time() - start:.0f} s of the processor")
         return None
+
+    def _is_named_in(self, error: ss.SkipstoneError) -> bool:
+        """Whether an error has a path, or its text names the table or one of its files."""
+        if getattr(error, "path", None) or getattr(error, "paths", None):
+            return True
+        names = [str(self.folder), *(path.name for path in self.lake.rglob("*"))]
+        return any(name in str(error) for name in names)
 
 
 def _rows(table: ss.Table) -> Counter:

@@ -33,8 +33,7 @@ GRACE_S = 240  # beyond its share, for a trial to end by itself
 SECONDS_MIN = 10
 HISTORIES = [
     "soundness/test_life_of_a_table.py",
-    "lakes/test_delta_histories.py",
-    "lakes/test_iceberg_histories.py",
+    "lakes/test_log_histories.py",
     "lakes/test_hudi_histories.py",
 ]
 FAULTS = [
