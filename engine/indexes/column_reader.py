@@ -1,4 +1,4 @@
-"""Reading the columns of an index from data files, row group by row group, whatever each file calls them."""
+"""Read the columns of an index from data files, one row group after the other, under each file's own column names."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ R = TypeVar("R")
 class ColumnReader:
     """Reads the columns of an index. Picklable.
 
-    columns   where each column that is read is in files of each physical schema
-    schemas   the physical schemas, by the files' schema ids
-    sources   of each column of the index; those that are computed read several of `columns`
+    columns    where each column that is read is in files of each physical schema
+    schemas    the physical schemas, by schema id
+    sources    one per column of the index; a computed one reads several of `columns`
     """
 
     storage: Storage
@@ -46,7 +46,7 @@ class ColumnReader:
 
     @classmethod
     def of(cls, storage: Storage, instant: Instant, index: IndexState, included: Sequence[str] = ()) -> ColumnReader:
-        """`included`: further columns, which are read behind those of the index."""
+        """Return a reader of an index's columns, followed by the `included` columns."""
         names = [*instant.names_of(index), *included]
         sources = [source_of(instant, index, name) for name in names]
         columns: list[ColumnInFiles] = []
@@ -59,8 +59,8 @@ class ColumnReader:
 
     @contextlib.contextmanager
     def open(self, row: dict[str, Any]) -> Iterator[OpenColumns]:
-        """The columns in the file of a row of the manifest. Raises SchemaError if it is not known where a column is in
-        it, StorageError for another file than was indexed, CorruptionError for one that cannot be read."""
+        """Open the columns in the file of a manifest row. Raise SchemaError if the place of a column in it is unknown,
+        StorageError if the file changed since it was indexed, CorruptionError if it cannot be read."""
         with open_indexed(self.storage, row) as file:
             names = set(file.arrow_schema.names)
             paths: list[str | None] = []
@@ -75,8 +75,8 @@ class ColumnReader:
 
 @dataclass(frozen=True)
 class OpenColumns:
-    """Columns in one file; `paths`: the dotted path of each, None if the file lacks it; `sources`: what an index makes
-    of them."""
+    """Columns in one file. `paths`: the dotted path of each, None if the file lacks it. `sources`: how the index's
+    columns are computed from them."""
 
     file: pq.ParquetFile
     name: str
@@ -86,7 +86,7 @@ class OpenColumns:
 
     @property
     def types(self) -> list[pa.DataType | None]:
-        """The type that each column of the index has in the file; of one that the file lacks, the table's type."""
+        """The type that each column of the index has in the file. A column that the file lacks has the table's type."""
         read = iter(self._types_read)
         types = [list(islice(read, len(source.paths))) for source in self.sources]
         pairs = zip(types, self.sources, strict=True)
@@ -101,12 +101,12 @@ class OpenColumns:
 
     @property
     def row_counts(self) -> list[int]:
-        """Of each row group."""
+        """The row count of each row group."""
         return [self.file.metadata.row_group(i).num_rows for i in range(self.file.metadata.num_row_groups)]
 
     def read(self, group: int) -> list[pa.Array]:
-        """The values of each column in all rows of a row group; of one that the file lacks, its default. Of elements
-        it is the lists. Raises SchemaError if an expression cannot be computed."""
+        """Return the values of each column in all rows of a row group; the default if the file lacks the column, the
+        lists if elements are indexed. Raise SchemaError if an expression cannot be computed."""
         read = iter(self._read(group))
         arrays = [list(islice(read, len(source.paths))) for source in self.sources]
         pairs = zip(arrays, self.sources, strict=True)
@@ -133,9 +133,9 @@ def each_file(
     take: Callable[[int, R], None],
     threads: int = BUILD_THREADS,
 ) -> tuple[list[int], list[int]]:
-    """Read files of the manifest in threads, a bounded number ahead, and take what `read` returns of a row of the
-    manifest, in their order, until the job is due. Return the ids of files that cannot be read, which a warning names,
-    and of those that were not reached."""
+    """Read files of the manifest in threads, a bounded number ahead. Pass each result of `read` to `take`, in the order
+    of the files, until the job is due. Return the ids of files that cannot be read (with a warning for each), and the
+    ids of files that were not reached."""
     rows, left_out, reached = files.select(_FILE_COLUMNS).to_pylist(), list[int](), 0
 
     def result_of(row: dict[str, Any]) -> R | Exception:
@@ -159,7 +159,7 @@ def each_file(
 
 
 def _type_of(schema: pa.Schema, path: str) -> pa.DataType | None:
-    """The type of a leaf, or of the elements of a list column."""
+    """Return the type of a leaf, or of the elements of a list column."""
     index = schema.get_field_index(path)
     elements = None if index < 0 else element_type(schema.field(index).type)
     return elements or leaf_type(schema, path)

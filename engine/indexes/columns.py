@@ -1,5 +1,5 @@
-"""The columns of indexes: which ones can be indexed, where they are in files of each physical schema, the check of an
-index's options; and evidence about their values, unit by unit (files, blocks of files, partitions, row groups), from
+"""The columns of indexes: which ones can be indexed, and where they are in files of each physical schema. Also the
+check of an index's options, and evidence about values per unit (file, block of files, partition, row group), from
 stored statistics or from known values."""
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 class ColumnInFiles(NamedTuple):
     """One column that can be indexed.
 
-    type        in the table
-    located     schema id -> (physical dotted path, type there)
-    lacking     schema ids whose files certainly do not have it, or in which it has Arrow's null type and `default` is
-                null: every row of a base file holds `default`
-    default     the column's initial default; None: null
+    type       in the table
+    located    schema id -> (physical dotted path, type there)
+    lacking    ids of schemas whose files certainly do not have it, or have it in Arrow's null type while `default` is
+               null: every row of a base file has the value `default`
+    default    the column's initial default; None: null
     """
 
     type: pa.DataType
@@ -43,24 +43,25 @@ class ColumnInFiles(NamedTuple):
     default: pa.Scalar | None = None
 
     def evidence_where_lacking(self, units: int) -> Evidence:
-        """The evidence for units of base files that do not have the column."""
+        """Return the evidence for units of base files that do not have the column."""
         if self.default is None:
             return evidence_all_null(self.type, units)
         return evidence_of_values(pa.repeat(self.default, units))
 
     def kinds(self) -> list[pa.DataType]:
-        """The types in which files hold it; the table's own first."""
+        """Return the types that the column has in files; the table's own type first."""
         return list(dict.fromkeys([self.type, *(kind for _, kind in self.located.values())]))
 
     def is_of_kind(self, kind: pa.DataType, schema_ids: np.ndarray) -> np.ndarray:
-        """bool [n]: files of these schemas hold it in that type; where none is known (-1) it is the table's own."""
+        """bool [n]: files of these schemas have the column in that type. For an unknown schema (-1), it is the table's
+        type."""
         ids = [number for number, (_, physical) in self.located.items() if physical == kind]
         return np.isin(schema_ids, [*ids, -1] if kind == self.type else ids)
 
 
 def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
-    """None where the column cannot be indexed: it has no order, or its values come from the path. Of elements it is
-    where the list column is, under the type of its elements."""
+    """Return None if the column cannot be indexed: it has no order, or its values are in the path. Elements are located
+    where their list column is, with the type of the elements."""
     derived = instant.derived_column(column)
     if derived is not None:
         return None if derived.expression is not None else _elements_in_files(instant, derived)
@@ -90,7 +91,7 @@ def _elements_in_files(instant: Instant, derived: DerivedColumn) -> ColumnInFile
     located, lacking = {}, set()
     for number, schema in enumerate(instant.file_schemas):
         physical = schema.name_of(derived.field)
-        if physical is None:  # a list column has no default but null
+        if physical is None:  # the default of a list column is always null
             lacking.add(number)
         elif (physical,) not in schema.nested:
             type_in_file = element_type(schema.schema.field(physical).type)
@@ -100,7 +101,7 @@ def _elements_in_files(instant: Instant, derived: DerivedColumn) -> ColumnInFile
 
 
 def indexed_type(instant: Instant, name: str) -> pa.DataType:
-    """The type of the values of an indexed column, a derived one or not. Raises SchemaError if it has no order."""
+    """Return the type of an indexed column's values, derived or not. Raise SchemaError if it has no order."""
     derived = instant.derived_column(name)
     kind = None if derived is None else derived_type(instant, derived)
     return ordered_type(instant.schema, name) if kind is None else kind
@@ -113,8 +114,8 @@ def _lacks_field(schema: FileSchema, physical: str, below: str) -> bool:
 
 
 def _lacks(kind: pa.DataType, path: str) -> bool:
-    """True if every value of such a column is certainly null at that dotted path ("": the column itself): it has no
-    such leaf, or Arrow's null type."""
+    """Return True if every value at that dotted path ("": the column itself) is certainly null, because the type has no
+    such leaf or it is Arrow's null type."""
     for name in path.split(".") if path else ():
         if not pa.types.is_struct(kind):
             return False
@@ -125,7 +126,7 @@ def _lacks(kind: pa.DataType, path: str) -> bool:
 
 
 def names_in_files(instant: Instant, names: Iterable[str]) -> tuple[dict[str, str], ...]:
-    """The physical names of top-level columns, for each physical schema; those that its files have."""
+    """Return, for each physical schema, the physical names of the top-level columns that its files have."""
     wanted = [(name, instant.fields[name]) for name in names]
     by_schema = []
     for schema in instant.file_schemas:
@@ -135,12 +136,12 @@ def names_in_files(instant: Instant, names: Iterable[str]) -> tuple[dict[str, st
 
 
 def defaults_of(instant: Instant, names: Iterable[str]) -> dict[str, pa.Scalar]:
-    """What top-level columns hold in files that lack them, where that is not null."""
+    """Return the values, if not null, that top-level columns have in files that lack them."""
     return {name: instant.defaults[instant.fields[name]] for name in names if instant.fields[name] in instant.defaults}
 
 
 def checked_options(kind: str, options: dict[str, Any], allowed: Collection[str]) -> None:
-    """Raises InvalidArgumentError for an option that this kind does not have."""
+    """Raise InvalidArgumentError for an option that this kind does not have."""
     for name in options:
         if name not in allowed:
             has = ", ".join(f"{n}=" for n in sorted(allowed)) or "none"
@@ -148,7 +149,7 @@ def checked_options(kind: str, options: dict[str, Any], allowed: Collection[str]
 
 
 def checked_shard_bytes(value: object) -> int:
-    """What `shard_bytes=` means: a number, or one of `ShardSize`."""
+    """Return the bytes that `shard_bytes=` means: a number or a `ShardSize`. Raise InvalidArgumentError for others."""
     if isinstance(value, str) and value in _SHARD_SIZES:
         return _SHARD_SIZES[value]
     if not is_integer(value, 1):
@@ -161,8 +162,8 @@ def checked_shard_bytes(value: object) -> int:
 def column_ids(
     instant: Instant, columns: Sequence[str], can_be_indexed: Callable[[pa.DataType], bool]
 ) -> list[tuple[int, pa.DataType]]:
-    """(id, type) of each column. Raises SchemaError for one that is not there, a partition column, or one of a type
-    that cannot be indexed."""
+    """Return (id, type) of each column. Raise SchemaError for an unknown column, a partition column, or a type that
+    cannot be indexed."""
     leaves = leaf_types(instant.schema)
     ids = []
     for name in columns:
@@ -178,24 +179,24 @@ def column_ids(
 
 
 def columns_hint(instant: Instant) -> str | None:
-    """What to do about a column that a log may have gained since the version was made."""
+    """Return a hint for a column that the log may have gained since the version was created; None for a directory."""
     return None if instant.source["kind"] == "directory" else "{sync} adds columns that were added to the log"
 
 
 # -- evidence ---------------------------------------------------------------------------------------------------------
 
 
-# The statistics that evidence is made of.
+# The statistics that `evidence_of` uses.
 EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
 
 
 @dataclass
 class StatRows:
-    """Statistics of some units, column by column: what `evidence_of` reads.
+    """Statistics of some units, column by column: the input of `evidence_of`.
 
     numbers      name -> (int64 [n], bool [n]: known) of counts, order codes and flags
-    texts        name -> binary Array [n], null where not known, of bounds that are bytes
-    constants    name -> the one number that all units have; None where it is known of none
+    texts        name -> binary Array [n] of bounds that are bytes, null if unknown
+    constants    name -> the one number that all units share; None if it is unknown in all
     """
 
     count: int
@@ -205,14 +206,14 @@ class StatRows:
 
     @classmethod
     def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
-        """From stored columns, of which some may be missing: their statistics are unknown then."""
+        """Return statistics from stored columns. The statistics of a missing column are unknown."""
         arrays = {n: combine(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
         bounds = ("min_bytes", "max_bytes")
         texts = {n: a for n, a in arrays.items() if n in bounds}
         return cls(count, {n: numbers(a) for n, a in arrays.items() if n not in bounds}, texts)
 
     def take(self, units: np.ndarray) -> StatRows:
-        """The units at some positions; of -1 nothing is known."""
+        """Return the units at some positions. At position -1 everything is unknown."""
         is_there = units >= 0
         if self.count == 0:
             return StatRows(len(units), {}, {})
@@ -226,7 +227,7 @@ class StatRows:
         return StatRows(len(units), numbers_at, texts)
 
     def number(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """(int64 [n], bool [n]: known)."""
+        """Return (int64 [n], bool [n]: known)."""
         column = self.numbers.get(name)
         if column is None:
             value = self.constants.get(name)
@@ -234,14 +235,14 @@ class StatRows:
         return column
 
     def may_exceed_zero(self, name: str) -> np.ndarray:
-        """bool [n]: the number is above 0, or not known."""
+        """bool [n]: the number is above 0, or unknown."""
         if name not in self.numbers:
             return np.full(self.count, self.constants.get(name) != 0)
         values, valid = self.numbers[name]
         return ~valid | (values > 0)
 
     def text(self, name: str) -> tuple[pa.Array, np.ndarray]:
-        """(binary Array [n] without nulls, bool [n]: known)."""
+        """Return (binary Array [n] without nulls, bool [n]: known)."""
         array = self.texts.get(name)
         if array is None:
             return repeat_value(b"", self.count, pa.binary()), np.zeros(self.count, dtype=bool)
@@ -252,7 +253,7 @@ class StatRows:
 
 
 def concat(parts: Sequence[StatRows]) -> StatRows:
-    """The parts, one after the other."""
+    """Return the units of all parts, in order."""
     if len(parts) == 1:
         return parts[0]
     names = dict.fromkeys(n for p in parts for n in (*p.numbers, *p.constants))
@@ -266,9 +267,9 @@ def concat(parts: Sequence[StatRows]) -> StatRows:
 
 
 def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
-    """The evidence in stored statistics, unit by unit. `kind` is the type in which they were taken."""
+    """Return the evidence in stored statistics for each unit. `kind` is the type in which the statistics were taken."""
     has_nan = pa.types.is_floating(kind)
-    # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
+    # A row is a null, a NaN or a value. Some rows may be values, unless all rows are known to be nulls or NaNs.
     if "holds_no_values" in rows.numbers:
         none_left, valid = rows.numbers["holds_no_values"]
         may_be_value = ~((none_left != 0) & valid)
@@ -293,7 +294,7 @@ def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
 
 
 def evidence_of_values(values: pa.Array) -> Evidence:
-    """The evidence where each unit holds one known value (or null): partition columns."""
+    """Return the evidence for units that each have one known value or null: partition columns."""
     kind = values.type
     valid = valid_mask(values)
     is_valid = np.ones(len(values), dtype=bool) if valid is None else valid
@@ -308,7 +309,7 @@ def evidence_of_values(values: pa.Array) -> Evidence:
 
 
 def evidence_at(evidence: Evidence, units: np.ndarray) -> Evidence:
-    """The evidence of the units at some positions."""
+    """Return the evidence of the units at some positions."""
     bounds = [evidence.lower, evidence.upper]
     lower, upper = (b[units] if isinstance(b, np.ndarray) else b.take(from_numpy(units)) for b in bounds)
     flags = (evidence.may_be_null, evidence.may_be_nan, evidence.may_be_value)
@@ -317,7 +318,7 @@ def evidence_at(evidence: Evidence, units: np.ndarray) -> Evidence:
 
 
 def evidence_all_null(kind: pa.DataType, units: int) -> Evidence:
-    """The evidence for a column that the units' files do not have: every row is null."""
+    """Return the evidence for a column that the units' files do not have: every row is null."""
     evidence = Evidence.unknown(kind, units)
     evidence.may_be_value[:] = False
     evidence.may_be_nan[:] = False
@@ -325,9 +326,9 @@ def evidence_all_null(kind: pa.DataType, units: int) -> Evidence:
 
 
 def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evidence:
-    """The evidence of slices from that of their files: what is possible in one file is possible in the slice.
+    """Return the evidence of slices: an outcome that is possible in one of its files is possible in a slice.
 
-    `slice_of` gives each file's slice, -1 for files that carry no rows. A slice with no file at all holds nothing.
+    `slice_of` contains each file's slice, or -1 for files without rows. A slice without files contains no rows.
     """
     live = slice_of >= 0
     of_live = slice_of[live]
@@ -337,7 +338,7 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
         np.logical_or.at(out, of_live, flags[live])
         return out
 
-    has_values = evidence.may_be_value  # a file without values has no bounds to widen, and opens none
+    has_values = evidence.may_be_value  # a file without values has no bounds: it widens no bound and leaves none open
     open_lower = any_of(has_values & ~evidence.has_lower)
     open_upper = any_of(has_values & ~evidence.has_upper)
     if isinstance(evidence.lower, np.ndarray):
@@ -363,9 +364,9 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
 
 
 def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, groups: int, is_lower: bool) -> pa.Array:
-    """The least, or the greatest, of the used values of each group; null for a group without any."""
+    """Return the least (or the greatest) of the used values of each group; null for a group without used values."""
     places = np.flatnonzero(used)
-    if len(places) <= _SORTED_MAX:  # a plan of Arrow's takes half a millisecond, and loads pandas if it is installed
+    if len(places) <= _SORTED_MAX:  # an Arrow plan takes half a millisecond, and loads pandas if it is installed
         order = "ascending" if is_lower else "descending"
         best_first = places[to_numpy(pc.array_sort_indices(values.take(from_numpy(places)), order=order))]
         found, first = np.unique(group_of[best_first], return_index=True)

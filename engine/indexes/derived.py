@@ -1,4 +1,4 @@
-"""Derived columns: names of list columns and texts of expressions to what indexes cover, and the values of both."""
+"""Derived columns: elements of list columns and values of expressions, which indexes cover like columns."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _NAME = re.compile(r"[\w.]*")
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values of an indexed column are in rows that have the table's names: one column, whose elements may be
-    meant, or those of an expression. Picklable."""
+    """Where the values of an indexed column are, in rows with the table's column names: one column (for a list column,
+    its elements), or several from which an expression is computed. Picklable."""
 
     paths: tuple[str, ...]
     computation: Computation | None = None
 
     def values(self, rows: pa.Table) -> pa.Array:
-        """The value of each row, or its list. Raises SchemaError if an expression cannot be computed."""
+        """Return the value of each row, or its list. Raise SchemaError if an expression cannot be computed."""
         arrays = [leaf_array(rows, path) for path in self.paths]
         return arrays[0] if self.computation is None else self.computation.values(arrays)
 
 
 def source_of(instant: Instant, index: IndexState, name: str) -> Source:
-    """The source of a column of an index."""
+    """Return the source of a column of an index."""
     derived = instant.derived_column(name)
     if derived is None:
         return Source((name,))
@@ -51,12 +51,12 @@ def source_of(instant: Instant, index: IndexState, name: str) -> Source:
 
 
 def list_column(instant: Instant, derived: DerivedColumn) -> str:
-    """The list column of some elements."""
+    """Return the name of the list column that a derived column takes its elements from."""
     return next(name for name, number in instant.fields.items() if number == derived.field)
 
 
 def node_of(instant: Instant, expression: Expression) -> Tree:
-    """The node of an expression, with the paths that its columns have in a version."""
+    """Return the node of an expression, with the paths that its columns have in a version."""
     from ..predicates.expressions import with_columns
 
     paths = {number: path for path, number in instant.columns.items()}
@@ -64,7 +64,7 @@ def node_of(instant: Instant, expression: Expression) -> Tree:
 
 
 def derived_type(instant: Instant, derived: DerivedColumn) -> pa.DataType | None:
-    """The type of the values of a derived column; None if no index can cover them."""
+    """Return the type of a derived column's values; None if no index can cover them."""
     if derived.expression is None:
         return element_type(instant.schema.field(list_column(instant, derived)).type)
     from ..predicates.expressions import value_type
@@ -73,21 +73,21 @@ def derived_type(instant: Instant, derived: DerivedColumn) -> pa.DataType | None
 
 
 def is_list_column(instant: Instant, name: str) -> bool:
-    """Whether a name is that of a list column, so that an index of it covers the elements."""
+    """Return True if the name is that of a list column: an index of it covers the elements."""
     return name in instant.fields and name not in instant.columns and is_list(instant.schema.field(name).type)
 
 
 def is_derived(instant: Instant, name: str) -> bool:
-    """Whether an index of a name covers a derived column: the name is a list column, or no column and more than a
-    name."""
+    """Return True if an index of this name covers a derived column: the name is that of a list column, or it is no
+    column and no plain identifier."""
     if name in instant.fields or _NAME.fullmatch(name) or name in leaf_types(instant.schema):
         return is_list_column(instant, name)
     return True
 
 
 def indexed_name(instant: Instant, name: str) -> str:
-    """What an index calls a column: a list column by its elements, an expression as its node is written, if an index
-    covers it; others by their names."""
+    """Return the name of a column inside an index. A list column is named after its elements, an expression after its
+    node, if an index covers it. Other names are returned unchanged."""
     if not instant.derived or not is_derived(instant, name) or instant.derived_column(name) is not None:
         return name
     if name in instant.fields:
@@ -104,8 +104,8 @@ def indexed_name(instant: Instant, name: str) -> str:
 
 
 def with_derived(instant: Instant, name: str, kind: str) -> tuple[Instant, str]:
-    """(a version in which elements or an expression have an id, the name that an index calls them by). Raises
-    SchemaError if they cannot be indexed."""
+    """Return a version in which elements or an expression have an id, and their name inside an index. Raise SchemaError
+    if they cannot be indexed."""
     is_list = is_list_column(instant, name)
     kinds = KINDS if is_list else (*KINDS, "stats")
     if kind not in kinds:
@@ -142,12 +142,12 @@ def _expression(instant: Instant, text: str) -> Expression:
 
 
 def has_expression(instant: Instant, index: IndexState) -> bool:
-    """Whether an index covers an expression."""
+    """Return True if an index covers an expression."""
     return any(one.expression is not None for one in instant.derived if one.id in index.columns)
 
 
 def serves(instant: Instant, index: IndexState) -> bool:
-    """Whether the values of an index's expressions are those that the installed DuckDB computes."""
+    """Return True if the installed DuckDB computes the same values for an index's expressions as the index contains."""
     expressions = [one.expression for one in instant.derived if one.id in index.columns and one.expression is not None]
     if not expressions:
         return True
@@ -157,7 +157,7 @@ def serves(instant: Instant, index: IndexState) -> bool:
 
 
 def renewed(instant: Instant, index: IndexState) -> IndexState:
-    """The definition of an index that does not serve, with nothing built."""
+    """Return the definition of an index that the installed DuckDB cannot use, with nothing built."""
     from ..predicates.expressions import minor_version
     from ..state import Coverage
 
@@ -166,7 +166,7 @@ def renewed(instant: Instant, index: IndexState) -> IndexState:
 
 
 def names_by_path(instant: Instant) -> dict[tuple[str, ...], str]:
-    """What derived columns are called that an index covers and serves, by the paths that `with_implied` looks for."""
+    """Return the names of the derived columns that usable indexes cover, by the paths that `with_implied` looks up."""
     names: dict[tuple[str, ...], str] = {}
     served = {
         column for index in instant.indexes if instant.derived and serves(instant, index) for column in index.columns

@@ -1,17 +1,10 @@
-"""Kinds of index: what a kind does, and the kind of each name.
+"""The protocol that every kind of index implements, and the look-up of a kind by its name.
 
-    define     the indexes that a call of `create_index` makes of some columns
-    build      runs over existing files that an index lacks
-    part_spec  how a writer's task builds a part of an index over the rows that it writes
-    commit     an index with the parts that the tasks of a commit built
-    merge      an index with fewer runs, after `optimize`
-    probes     what an index proves about a predicate: for each file, the outcomes that parts of it may have
+The callers maintain the coverage of all kinds in the same way: an index covers the segments in its coverage, minus the
+holes. A kind reports which files it left out; it never declares a file covered. An index of an unknown kind stays
+unchanged, covers no new file, and prunes nothing.
 
-The callers keep the coverage of all kinds in one way: an index covers the segments in its coverage, minus the holes. A
-kind reports what it left out; it never reports that something is covered. An index of an unknown kind stays as it is,
-covers no new file, and prunes nothing.
-
-What builds, commits and merges is loaded where it is called: a scan needs none of it.
+Code that builds, commits and merges is imported where it is called, because a scan does not need it.
 """
 
 from __future__ import annotations
@@ -51,13 +44,13 @@ NAMES = ("bloom", "ngram", "secondary", "stats")  # each is a folder, which is l
 
 @dataclass
 class BuildContext:
-    """A build under way.
+    """The state of one build.
 
-    transaction    whose files it writes
-    leftovers      takes each path before it is written
-    part           of a build that several do at once: sets its files' names apart
-    publish_s      after so many seconds what is there should be published
-    is_due         what was built so far should be published: a build that is killed afterwards goes on from there
+    transaction    the transaction that owns the files of the build
+    leftovers      records each path before the file is written
+    part           the part of a build that several processes share; it keeps their file names distinct
+    publish_s      seconds after which the result so far should be published
+    is_due         the result so far should be published now: a later build continues from it if this one is killed
     """
 
     transaction: str
@@ -72,7 +65,7 @@ class BuildContext:
         return time.monotonic() - self.began_s >= self.publish_s
 
     def path(self, storage: Storage, name: str) -> str:
-        """The path of a run of that name, noted."""
+        """Return the path of a run with this name, and record it in `leftovers`."""
         path = run_path(self.transaction, f"{name}-{self.part}" if self.part else name)
         self.leftovers.add(storage, path)
         return path
@@ -84,11 +77,11 @@ class BuildContext:
 
 @dataclass
 class BuildResult:
-    """What a build made of the files that it was given.
+    """The result of a build over the files that it was given.
 
-    runs          over all of them but those left out
-    left_out      uint64: files that cannot be read, which stay holes
-    not_reached   uint64: files that it did not come to before it was due
+    runs           over all of these files except those left out
+    left_out       uint64 ids of files that cannot be read; they stay holes
+    not_reached    uint64 ids of files that were not indexed before the build was due
     """
 
     runs: tuple[Run, ...]
@@ -97,24 +90,24 @@ class BuildResult:
 
     @property
     def paths(self) -> list[str]:
-        """The files that it wrote."""
+        """The paths of the files that the build wrote."""
         return [run.path for run in self.runs]
 
     @classmethod
     def joined(cls, parts: Sequence[BuildResult]) -> BuildResult:
-        """What several builds, each over all of its files, made of them."""
+        """Return the combined result of several builds that each reached all of their files."""
         return cls(tuple(run for part in parts for run in part.runs), [i for part in parts for i in part.left_out])
 
 
 @dataclass
 class CommitContext:
-    """One attempt of a commit: what it adds and removes, under their ids.
+    """One attempt of a commit: what it adds and removes, with assigned ids.
 
-    after      the instant in the making: its version, schema and columns are those of the new version
-    named_at   the version whose column names the tasks use
-    results    what the tasks made, and `added`, result by result, their files as they were bound
-    removed    the removed files, as the manifest had them
-    data       the table's storage, if an index that no task built a part of is built from the added files
+    after       the new instant, not yet published: its version, schema and columns are those of the new version
+    named_at    the version whose column names the tasks use
+    results     the results of the tasks; `added` contains their files with assigned ids, one item per result
+    removed     the removed files, as rows of the manifest
+    data        the table's storage, if an index without parts from tasks is built from the added files
     """
 
     after: Instant
@@ -130,7 +123,7 @@ class CommitContext:
         return self.after.version
 
     def added_files(self) -> pa.Table:
-        """The added files as rows of the manifest."""
+        """Return the added files as rows of the manifest."""
         import pyarrow as pa
 
         tables = []
@@ -141,8 +134,8 @@ class CommitContext:
         return pa.concat_tables(tables)
 
     def copied_files(self, columns: Collection[str]) -> dict[int, tuple[int, int, int]]:
-        """old id -> (segment, new id, row groups) of each removed file of which an added one has the rows, with other
-        values in none of these columns: dotted paths."""
+        """Return old id -> (segment, new id, row groups) for each removed file that was copied into an added file.
+        The copy has the same rows and the same values in these columns (dotted paths)."""
         names = ("path", "file_id", "segment", "row_count", "row_groups")
         removed = {path: row for path, *row in zip(*(self.removed.column(n).to_pylist() for n in names), strict=True)}
         found: dict[int, tuple[int, int, int]] = {}
@@ -160,8 +153,9 @@ class CommitContext:
     def parts_of(
         self, index: IndexState, encoding: tuple[str | None, ...] = ()
     ) -> tuple[list[tuple[IndexPart, np.ndarray]], list[int]] | None:
-        """(the parts that tasks built of an index with that encoding, each with the ids of the task's files; the ids of
-        the added files that no part covers). None if no task has one: then the index does not cover the commit."""
+        """Return the parts that tasks built of an index with this encoding, and the added files without a part.
+        Each part is paired with the ids of its task's files. Return None if no task has a part, or the index is not
+        maintained by commits: then it does not cover the commit."""
         paths = {number: path for path, number in self.named_at.ids.items()}
         wanted = index.kind, tuple(paths.get(number) for number in index.columns), encoding
         parts: list[tuple[IndexPart, np.ndarray]] = []
@@ -179,10 +173,10 @@ class CommitContext:
 
 @dataclass
 class MergeContext:
-    """One attempt of an optimize, over the version of `snapshot`, that makes the next.
+    """One attempt of an optimize over the version of `snapshot`; it creates the next version.
 
-    merged    runs that earlier attempts made of others, by the paths of these: what took long need not be done again
-              because a commit came first
+    merged    runs that earlier attempts merged, by the paths of their inputs: an attempt that lost to another commit is
+              repeated without merging again
     """
 
     snapshot: Snapshot
@@ -195,7 +189,7 @@ class MergeContext:
 
 
 class BuildPart(Protocol):
-    """A picklable part of a build: the files that it wrote, and the ids of files that it did not come to."""
+    """A picklable part of a build: the paths of the files that it wrote, and the ids of files that it did not reach."""
 
     @property
     def paths(self) -> list[str]: ...
@@ -206,12 +200,12 @@ class BuildPart(Protocol):
 
 @dataclass
 class ProbedFiles:
-    """The files that a probe is run over.
+    """The files that a probe runs over.
 
     ids         uint64, ascending
     damaged     the paths of runs that are not read
-    segments    int64; None: read from the manifest where a coverage takes them
-    is_base     bool; None: all are bases, none is a log
+    segments    int64; None: read from the manifest if a coverage needs them
+    is_base     bool, False for log files; None: all files are base files
     """
 
     ids: np.ndarray
@@ -221,7 +215,7 @@ class ProbedFiles:
     is_base: np.ndarray | None = None
 
     def covered_by(self, index: IndexState) -> np.ndarray:
-        """bool: the files that an index covers. Of others it may say nothing."""
+        """bool: the files that an index covers. An index may prove nothing about other files."""
         return covered_files(index, self.snapshot.instant.version, self.ids, self.segments_of)
 
     def segments_of(self, ids: np.ndarray) -> np.ndarray:
@@ -230,11 +224,11 @@ class ProbedFiles:
 
 
 class Probe(Protocol):
-    """An index, and the parts of a predicate that it can say something of.
+    """An index, and the parts of a predicate about which it can prove something.
 
     step            the name of its step in `explain`
-    note            what a person should know of the choice, where several indexes could be used
-    is_expensive    to run it would cost more than it saves: it is named, and not run
+    note            a remark on the choice for the user, if several indexes could be used
+    is_expensive    running it would cost more than it saves: `explain` lists it, but it is not run
     """
 
     step: str
@@ -246,37 +240,37 @@ class Probe(Protocol):
 
     @property
     def label(self) -> str:
-        """The index, as `explain` names it."""
+        """The name of the index in `explain`."""
         ...
 
     @property
     def parts(self) -> Collection[Node]:
-        """Of the predicate: those of which the result will say something."""
+        """The parts of the predicate that the result covers."""
         ...
 
     def run(self, files: ProbedFiles) -> ProbeResult:
-        """What the index says of files: of covered ones alone, and by no damaged run. Raises DamagedRun."""
+        """Return what the index proves about files. Use covered files only, and no damaged run. Raise DamagedRun."""
         ...
 
 
 class PartBuilder(Protocol):
-    """Builds a part of an index over the files of one task, as their rows are written."""
+    """Builds a part of an index over the files of one task while their rows are written."""
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
-        """Adds the next row group of the file of that number; its first row is row `first_row` of the file."""
+        """Add the next row group of the file with this number. Its first row is row `first_row` of the file."""
         ...
 
     def end_file(self, number: int) -> None:
-        """Ends a file: no row group of it follows."""
+        """End a file: no more row groups of it follow."""
         ...
 
     def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
-        """Writes the part's run to `path`, if there is any entry: durable on return. `numbers`: of the task's files, by
-        ordinal."""
+        """Write the part's run to `path` if there are entries; the run is durable on return. `numbers` contains the
+        number of each file of the task, by ordinal."""
         ...
 
     def close(self) -> None:
-        """Releases memory and temporary files."""
+        """Release memory and temporary files."""
         ...
 
 
@@ -287,14 +281,13 @@ class PartSpec(Protocol):
 
 
 class IndexKind(Protocol):
-    """One kind of index: see the head of this file.
+    """One kind of index. The docstring of the package lists the methods.
 
-    name
-    is_compound      several columns are together the key of one index, in their order; else an index holds each for
-                     itself
-    covers_delta_logs   has something to say of files that are no base
-    joins_runs       a commit reads small runs whole, to join them
-    stores_values    a value, or a part of one, can be read in its runs: not in a filter, which has bits of hashes
+    name                 the name of the kind
+    is_compound          True: several columns form one key, in their order. False: each column is indexed separately
+    covers_delta_logs    it can prove something about files that are not base files
+    joins_runs           a commit reads small runs whole, in order to join them
+    stores_values        its runs contain readable values or parts of values; a filter contains only bits of hashes
     """
 
     name: str
@@ -307,60 +300,61 @@ class IndexKind(Protocol):
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        """The indexes to be made, without runs; their ids are given later. Raises SchemaError for a column that cannot
-        be indexed, InvalidArgumentError for an option that has no meaning here."""
+        """Return the new indexes, without runs and without ids. Raise SchemaError for a column that cannot be indexed,
+        InvalidArgumentError for an option that this kind does not have."""
         ...
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
-        """Runs over files that the index lacks (rows of the manifest by file id)."""
+        """Index files that the index lacks (rows of the manifest, by file id)."""
         ...
 
     def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildPart:
-        """What one of several processes makes of its share of the files."""
+        """Build one process's share of the files, if several processes build an index."""
         return self.build(handle, index, files, job)
 
     def join_parts(self, handle: Handle, index: IndexState, parts: Sequence[Any], job: BuildContext) -> BuildResult:
-        """The runs over what `build_part` made in several processes."""
+        """Return the runs over the parts that `build_part` built in several processes."""
         return BuildResult.joined(parts)
 
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec | None:
-        """What tasks need to build parts of an index; None for a kind that needs nothing but a file's statistics."""
+        """Return what tasks need to build parts of an index; None for a kind that needs only a file's statistics."""
         ...
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
-        """The index after a commit: with the runs and the coverage of what its tasks built."""
+        """Return the index after a commit, with the runs and the coverage that its tasks added."""
         ...
 
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
-        """The index with fewer runs, or without entries of removed files; itself where nothing pays.
+        """Return the index with fewer runs, or without entries of removed files. Else return the same index.
 
-        `Table.purge` calls it, too: then `work.writing.compact` leaves out every entry of a removed file. A kind that
-        `stores_values` has no other runs afterwards than those that it returned, or the purge raises."""
+        `Table.purge` also calls it: then `work.writing.compact` leaves out every entry of a removed file. Afterwards a
+        kind that `stores_values` must have no runs other than those that this call returned, or the purge raises.
+        """
         ...
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
-        """False where the index cannot be used any more, since a column has another type: a refresh builds it again."""
+        """Return False if the index can no longer be used because a column changed its type: a refresh rebuilds it."""
         return True
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
-        """The definition of an index for the columns as they are, with nothing built if its options differ: then a
-        refresh builds it again."""
+        """Return the index's definition for the current columns. If its options differ, nothing counts as built, and a
+        refresh rebuilds the index."""
         return index
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
-        """The index files that a run names, which must stay while it does."""
+        """Return the index files that a run references. They must exist as long as the run does."""
         return set()
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
     ) -> Sequence[Probe]:
-        """What indexes of this kind (current ones) can say of a bound predicate, the most selective first. No run in
-        `damaged` is read. Raises DamagedRun."""
+        """Return what current indexes of this kind can prove about a bound predicate, the most selective first. Do not
+        read runs in `damaged`. Raise DamagedRun."""
         ...
 
 
 def kind_named(name: str) -> IndexKind:
-    """The kind of a name. Raises InvalidArgumentError for an unknown one."""
+    """Return the kind with this name. Raise InvalidArgumentError if it is unknown."""
     kind = kind_or_none(name)
     if kind is None:
         raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, NAMES))}")
@@ -368,18 +362,18 @@ def kind_named(name: str) -> IndexKind:
 
 
 def kind_or_none(name: object) -> IndexKind | None:
-    """The kind of a name, None for an unknown one."""
+    """Return the kind with this name, None if it is unknown."""
     return importlib.import_module(f"..{name}.kind", __name__).KIND if name in NAMES else None
 
 
 def definition_of(kind: IndexKind, instant: Instant, index: IndexState) -> IndexState:
-    """The index; or its new definition, if the types or the included columns are no longer those of the table."""
+    """Return the index, or its new definition if the types or the included columns of the table changed."""
     renewed = kind.renewed(instant, index)
     return index if renewed.options == index.options else renewed
 
 
 def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
-    """What a writer's task needs for all indexes of a version that are maintained by commits."""
+    """Return what a writer's task needs for all indexes that commits maintain."""
     kept = [index for index in instant.indexes if index.maintain == "commit" and serves(instant, index)]
     kinds = [(kind_or_none(index.kind), index) for index in kept]
     specs = [kind.part_spec(instant, index) for kind, index in kinds if kind is not None]
@@ -387,28 +381,28 @@ def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
 
 
 def first_stats(instant: Instant) -> IndexState:
-    """The statistics index that `create` made: it also says where the fine statistics lie."""
+    """Return the statistics index that `create` made. It also contains the locations of the fine statistics."""
     return min((i for i in instant.indexes if i.is_statistics), key=lambda i: i.id)
 
 
 def referenced_files(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:
-    """The index files that one run names, of files long gone too; None for a kind that is not known here. Raises what a
-    damaged run, or one that is gone, raises."""
+    """Return the index files that one run references, including files of removed data files. Return None if the kind is
+    unknown. Raise the error of the run if it is damaged or missing."""
     kind = kind_or_none(index.kind)
     return None if kind is None else kind.referenced_files(readers, run)
 
 
 def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, only_stats: bool = False) -> list[Probe]:
-    """The probes of all indexes of a version for a bound predicate, in the order in which they are run:
+    """Return the probes of all indexes of a version for a bound predicate, in the order in which they are run:
 
-    1. what knows rows (secondary indexes): after it others need not be run for the same parts, and only these rows are
-       read;
-    2. what knows values and texts (filters, n-grams): a value that is nowhere is the commonest look-up,
-       which they decide by one small read;
-    3. statistics, which read an entry a file: for few files when others came first, and able to leave out whole blocks
-       before files are listed when none did.
+    1. Secondary indexes list rows. After them, no other index needs to be run for the same parts, and only these rows
+       are read.
+    2. Filters and n-grams cover values and texts. The commonest look-up is for a value in no file, which they decide
+       with one small read.
+    3. Statistics read one entry per file. After other probes they read entries of few files only; without other probes
+       they can exclude whole blocks before files are listed.
 
-    Within a kind the most selective come first; each kind decides that (`IndexKind.probes`). Raises DamagedRun.
+    Within a kind the most selective come first (`IndexKind.probes`). Raise DamagedRun.
     """
     by_kind: dict[str, list[IndexState]] = {}
     for index in snapshot.instant.indexes:

@@ -1,8 +1,8 @@
-"""What indexes prove about a predicate, unit by unit: files, slices and partitions, or row groups.
+"""What indexes prove about a predicate for each unit: a file, a slice, a partition or a row group.
 
 A probe of an index returns a `ProbeResult`: the outcomes that are possible for parts of the predicate, and sometimes
 rows. `Outcomes` is the intersection of all probes. `rows_matching` combines the rows that several indexes list into one
-set of rows per file, stored as the rows in it or as the rows that are not (`is_all_but`).
+set of rows per file. The set is stored as its rows, or as all rows except the stored ones (`is_all_but`).
 
 A set of rows answers a predicate in one of three ways:
 
@@ -10,18 +10,18 @@ A set of rows answers a predicate in one of three ways:
     at most    it is TRUE in no others; in these it may be TRUE, FALSE or NULL
     at least   it is TRUE in these; in others it may be TRUE as well
 
-and the answers combine like this:
+The answers are combined by these rules:
 
-    AND   the intersection: exact if both are exact, else at most
-    OR    the union: exact if both are exact, else at most
-    NOT   of exact: exact only for the rows in which the predicate is FALSE, not NULL. So no set is complemented; an
-          index that lists nulls looks up `NOT` and `!=` itself, by the value and by null, and answers exactly with all
-          rows but those (`secondary/key_ranges.py`)
-    NOT   of at most: at least
+    AND    the intersection: exact if both are exact, else at most
+    OR     the union: exact if both are exact, else at most
+    NOT    of exact: exact only for the rows in which the predicate is FALSE, not NULL. So no set is complemented. An
+           index that lists nulls looks up `NOT` and `!=` itself, by the value and by null, and returns all rows except
+           those as an exact answer (`secondary/key_ranges.py`)
+    NOT    of at most: at least
 
-A pruner needs sets outside of which nothing matches. So "at least" is stored as "at most all rows": what is also known
-of a file that an index does not cover. It is neutral in AND, and absorbs in OR. `RowSets.is_exact` distinguishes exact
-from at most, file by file.
+A pruner needs sets outside of which no row matches. So "at least" is stored as "at most all rows". The same is stored
+for a file that an index does not cover. It is neutral in AND, and absorbs in OR. `RowSets.is_exact` is True for exact
+sets.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ if TYPE_CHECKING:
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-# What is known of a column: (evidence, bool [units] for which it holds), one for each type in which it was indexed.
-# Evidence in one type says nothing at all of units of another: not even that their values lie within the type.
+# Evidence about a column: (evidence, bool [units] to which it applies), one pair per type in which it was indexed.
+# Evidence in one type proves nothing about units of another type, not even that their values fit into the type.
 ColumnEvidence = list[tuple[Evidence, np.ndarray]]
 
 
 @dataclass
 class ProbeResult:
-    """What one index says of some files, or of their row groups.
+    """What one index proves about some files, or about their row groups.
 
-    outcomes    a term of the predicate, or a conjunction or negation in it -> the outcomes that are possible, uint8
-                [n]; ANY where nothing is known. A file's own rows are meant: where files form slices the results of
+    outcomes    a term of the predicate, or a conjunction or negation in it -> the possible outcomes, uint8 [n]; ANY if
+                nothing is excluded. They apply to the rows in the file itself. If files form slices, the results of
                 their files are combined (`Units.combined`)
-    covered     bool [n]: those that the index says something of at all
+    covered     bool [n]: the files to which the result applies
     fine        column -> where the fine part of each file is, for executors
     rows        a part of the predicate -> the rows of the covered files in which it is TRUE
     stored      rows with their values, of an index with included columns (`secondary/included.py: StoredRows`)
@@ -82,10 +82,10 @@ class ProbeResult:
 
 @dataclass
 class Outcomes:
-    """The outcomes that are possible in each of some units: uint8 [units], sets of TRUE, FALSE and NULL.
+    """The possible outcomes in each unit: uint8 [units], sets of TRUE, FALSE and NULL.
 
     of_term    of each term of the predicate
-    of_part    of conjunctions and negations, where more is known of them than follows from their terms
+    of_part    of conjunctions and negations, if more can be excluded than follows from their terms
     """
 
     of_term: dict[Term, np.ndarray]
@@ -93,22 +93,22 @@ class Outcomes:
 
     @classmethod
     def unknown(cls, terms: Iterable[Term], count: int) -> Outcomes:
-        """Everything is possible in `count` units."""
+        """Return outcomes in which everything is possible in `count` units."""
         return cls({term: np.full(count, ANY, dtype=np.uint8) for term in terms})
 
     def narrow(self, part: Node, sets: np.ndarray) -> None:
-        """Leaves only those outcomes of a part possible that are in `sets` (uint8 [units]), too."""
+        """Exclude the outcomes of a part that are not in `sets` (uint8 [units])."""
         if part in self.of_term:
             self.of_term[part] &= sets  # type: ignore[index]
         else:
             self.of_part[part] = self.of_part[part] & sets if part in self.of_part else sets
 
     def of_predicate(self, bound: Node, count: int) -> np.ndarray:
-        """uint8 [count]: what the whole predicate may come out as."""
+        """Return the possible outcomes of the whole predicate: uint8 [count]."""
         return evaluate(bound, self.of_term.__getitem__, count, self.of_part)
 
     def selected(self, units: np.ndarray) -> Outcomes:
-        """The same of some units: their places, or bool [units]."""
+        """Return the outcomes of some units: their positions, or bool [units]."""
         return Outcomes(
             {term: sets[units] for term, sets in self.of_term.items()},
             {part: sets[units] for part, sets in self.of_part.items()},
@@ -116,7 +116,7 @@ class Outcomes:
 
     @classmethod
     def concat(cls, parts: Sequence[Outcomes]) -> Outcomes:
-        """Of units one after the other, of which the same parts of a predicate are known."""
+        """Return the outcomes of several groups of units, which have outcomes for the same parts of a predicate."""
         first = parts[0]
         return cls(
             {term: np.concatenate([part.of_term[term] for part in parts]) for term in first.of_term},
@@ -125,7 +125,7 @@ class Outcomes:
 
 
 def term_sets(term: Term, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
-    """uint8 [count]: the possible outcomes of a term in each unit, from the evidence about its columns."""
+    """Return the possible outcomes of a term in each unit (uint8 [count]), from the evidence about its column."""
     sets = np.full(count, ANY, dtype=np.uint8)
     for one, covered in evidence[term.column]:
         sets &= np.where(covered, term_outcomes(term, {term.column: one}, count), np.uint8(ANY))
@@ -135,19 +135,19 @@ def term_sets(term: Term, evidence: Mapping[str, ColumnEvidence], count: int) ->
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-_ROW_BITS = 40  # rows of one file; the files of a plan have the rest
+_ROW_BITS = 40  # the row is in the low 40 bits, the position of the file above them
 
 
 class Positions(NamedTuple):
-    """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
-    where they come key by key."""
+    """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row,
+    except where they are listed key by key."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
     rows: np.ndarray
 
     def once(self) -> Positions:
-        """Each row once, if they ascend by file and row."""
+        """Return each row once. The rows must ascend by file and row."""
         ids, rows = self.file_ids, self.rows
         is_new = np.append(True, (ids[1:] != ids[:-1]) | (rows[1:] != rows[:-1]))[: len(rows)]
         return Positions(*(column[is_new] for column in self))
@@ -155,13 +155,14 @@ class Positions(NamedTuple):
 
 @dataclass
 class RowsOf:
-    """What one index knows of a part of the predicate, in some files.
+    """The rows that one index lists for a part of the predicate, in some files.
 
-    list_positions  returns rows, of these files and maybe of others: when they are needed, since they may be many
-    is_all_but      the part is TRUE in all rows but these
-    is_exact        in no others, and in all of them; else it is in no others
-    covered         bool [files]: those of which the index knows
-    count           how many rows there are, at most; 0 for rows that are read by their positions in any case
+    list_positions    returns rows of these files, and possibly of others. It is called on demand, because they may be
+                      many
+    is_all_but        the part is TRUE in all rows except these
+    is_exact          True: the part is TRUE in exactly these rows. False: it is TRUE in no others
+    covered           bool [files]: the files that the index covers
+    count             the maximum number of rows; 0 for rows that are read by their positions in any case
     """
 
     list_positions: Callable[[], Positions]
@@ -172,20 +173,20 @@ class RowsOf:
 
     @cached_property
     def positions(self) -> Positions:
-        """The rows, listed once."""
+        """The rows; they are listed once."""
         return self.list_positions()
 
     def selected(self, files: np.ndarray) -> RowsOf:
-        """The same for the files at some places."""
+        """Return the same for the files at some positions."""
         return self.covering(self.covered[files])
 
     def covering(self, covered: np.ndarray) -> RowsOf:
-        """The same for other files."""
+        """Return the same for other files."""
         return replace(self, list_positions=lambda: self.positions, covered=covered)
 
     def joined(self, other: RowsOf) -> RowsOf:
-        """The same with what another index knows of the same part, in the same files: where both are exact, they agree.
-        Of rows that are exact and rows that are not, only the exact ones are kept."""
+        """Return these rows joined with those that another index lists for the same part and files. Two exact answers
+        agree. If only one is exact, return it."""
         if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
             return self if self.is_exact and not other.is_exact else other
 
@@ -201,17 +202,17 @@ RowsByPart = dict[Node, RowsOf]
 
 
 def add_rows(rows_of: RowsByPart, more: Mapping[Node, RowsOf]) -> None:
-    """Adds what another index knows."""
+    """Add the rows that another index lists."""
     rows_of.update({part: rows_of[part].joined(rows) if part in rows_of else rows for part, rows in more.items()})
 
 
 @dataclass
 class RowSets:
-    """A set of rows for each of some files.
+    """A set of rows per file.
 
     keys          int64, ascending, distinct: file << 40 | row
-    is_all_but    bool [files]: the set is all rows but those
-    is_exact      bool [files]: the predicate is TRUE in these rows and in no other; else it may be in these
+    is_all_but    bool [files]: the set is all rows except those
+    is_exact      bool [files]: True: the predicate is TRUE in exactly these rows. False: it may be TRUE in these
     """
 
     keys: np.ndarray
@@ -219,8 +220,8 @@ class RowSets:
     is_exact: np.ndarray
 
     def lists(self, files: slice, is_given: np.ndarray) -> pa.Array:
-        """The rows of each of some files outside of which none matches, as lists of int64, ascending; null where that
-        is not known, where it is all but some, and where not `is_given` (bool [those files])."""
+        """Return the rows of each file of a slice that may match, as lists of int64, ascending. A list is null if the
+        rows are unknown, if the set is all rows except some, or where `is_given` (bool [those files]) is False."""
         first, stop, _ = files.indices(len(self.is_all_but))
         offsets = np.searchsorted(self.keys, np.arange(first, stop + 1) << _ROW_BITS)
         values = from_numpy(self.keys[offsets[0] : offsets[-1]] & ((1 << _ROW_BITS) - 1))
@@ -229,13 +230,13 @@ class RowSets:
         return pa.Array.from_buffers(pa.large_list(pa.int64()), stop - first, buffers, children=[values])
 
     def counts(self, row_counts: np.ndarray) -> np.ndarray:
-        """int64 [files]: how many rows each set has, in files of so many rows."""
+        """Return the number of rows in each set (int64 [files]), given the row counts of the files."""
         listed = np.bincount(self.keys >> _ROW_BITS, minlength=len(self.is_all_but)).astype(np.int64)
         return np.where(self.is_all_but, row_counts - listed, listed)
 
 
 def rows_matching(bound: Node, by_part: Mapping[Node, RowsOf], ids: np.ndarray) -> RowSets | None:
-    """The rows of files (uint64, ascending) in which a predicate may be TRUE; None where no index knows any."""
+    """Return the rows of files (uint64, ascending) in which a predicate may be TRUE; None if no index lists rows."""
     if not by_part or not len(ids):
         return None
     order = np.argsort(ids, kind="stable")
@@ -244,10 +245,10 @@ def rows_matching(bound: Node, by_part: Mapping[Node, RowsOf], ids: np.ndarray) 
 
 @dataclass
 class _Located:
-    """What indexes know of parts of a predicate, by the places of the files.
+    """The rows that indexes list for parts of a predicate, by the positions of the files.
 
-    conjunctions    the parts that are, by their first children
-    ids             uint64, ascending; `order` is where each stood
+    conjunctions    the parts that are conjunctions, by their first children
+    ids             uint64, ascending; `order` is the original position of each
     """
 
     by_part: Mapping[Node, RowsOf]
@@ -285,8 +286,8 @@ class _Located:
 
 
 def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets]) -> RowSets:
-    """All sets made one, neighbours first: one after the other, the rows of the first would be gone through again for
-    every other."""
+    """Combine all sets into one, in pairs of neighbours. Combining one after the other would process the rows of the
+    first set again for each other set."""
     while len(sets) > 1:
         sets = [combine(*sets[i : i + 2]) if i + 1 < len(sets) else sets[i] for i in range(0, len(sets), 2)]
     return sets[0]
@@ -297,11 +298,11 @@ def _unknown(files: int) -> RowSets:
 
 
 def _both(a: RowSets, b: RowSets) -> RowSets:
-    """The rows in both sets of each file."""
+    """Return the rows that are in both sets, per file."""
     in_a, in_b = a.keys >> _ROW_BITS, b.keys >> _ROW_BITS
     common = np.isin(a.keys, b.keys, assume_unique=True)
     common_b = np.isin(b.keys, a.keys, assume_unique=True)
-    # Of the keys of a: those in both where both list, those not in b where b is all but, all where both are all but.
+    # Keep keys of a: those in both if both list; those not in b if b is "all but"; all of them if both are "all but".
     keep_a = np.where(a.is_all_but[in_a], b.is_all_but[in_a], np.where(b.is_all_but[in_a], ~common, common))
     keep_b = a.is_all_but[in_b] & ~common_b
     keys = np.sort(np.concatenate([a.keys[keep_a], b.keys[keep_b]]))
@@ -309,6 +310,6 @@ def _both(a: RowSets, b: RowSets) -> RowSets:
 
 
 def _either(a: RowSets, b: RowSets) -> RowSets:
-    """The rows in one of the sets of each file, or in both."""
+    """Return the rows that are in either set, per file."""
     neither = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
     return RowSets(neither.keys, ~neither.is_all_but, neither.is_exact)

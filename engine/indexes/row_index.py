@@ -1,4 +1,4 @@
-"""The index that lists the rows with given values of some columns: which one, over which files, and its reader."""
+"""Find the index that lists the rows with given values of some columns, the files that it covers, and its reader."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from .secondary.reader import SecondaryReader
 
 
 def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
-    """The first columns of an index's key that are among some columns."""
+    """Return the leading columns of an index's key that are among `names`, up to the first that is not."""
     key = instant.names_of(index)
     return key[: next((i for i, name in enumerate(key) if name not in names), len(key))]
 
 
 def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
-    """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
-    None where there is none."""
+    """Return the secondary index on these columns, else the one with the most leading columns among them, else None."""
     kind = kind_named("secondary")
     current = [
         index
@@ -41,7 +40,7 @@ def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
 
 
 def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = ()) -> SecondaryReader:
-    """The runs of an index, for asking, less those that are damaged."""
+    """Return a reader of an index's runs, without the damaged ones."""
     leaves = leaf_types(snapshot.instant.schema)
     runs = [run for run in index.runs if run.path not in damaged]
     kinds = [leaves[name] for name in snapshot.instant.names_of(index)]
@@ -49,13 +48,13 @@ def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = 
 
 
 def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:
-    """bool [files]: those, by number (uint64, ascending), whose rows the index knows as far as its runs are sound."""
+    """Return the files (bool) whose rows the index covers with undamaged runs. `ids`: uint64, ascending."""
     covered = covered_files(index, snapshot.instant.version, ids, snapshot.segments)
     return without_lost(covered, ids, index.runs, damaged, snapshot.segments)
 
 
 def concatenated(parts: Sequence[Positions]) -> Positions:
-    """All of them."""
+    """Return all rows in one `Positions`."""
     if not parts:
         return Positions(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64))
     return Positions(*(np.concatenate(column) for column in zip(*parts, strict=True)))

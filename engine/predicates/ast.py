@@ -1,7 +1,7 @@
 """The nodes of a predicate before it is bound to a schema, and `col`, which builds them.
 
-Nodes are immutable. They compare by structure, hash and pickle. `str(node)` is SQL of DuckDB. Nodes have no truth
-value: `bool(node)` raises, so that `and`, `or`, `not` and chained comparisons raise instead of dropping a half.
+Nodes are immutable. They compare by structure, hash and pickle. `str(node)` is DuckDB SQL. Nodes have no truth value:
+`bool(node)` raises. So `and`, `or`, `not` and chained comparisons raise instead of dropping an operand.
 
 The outcome of a predicate is TRUE, FALSE or NULL (`Constant(None)`).
 """
@@ -21,13 +21,13 @@ from ...errors import PredicateError
 from .literals import Cast, Column, Literal, Operand, literal_sql, literal_value, no_truth, string_sql
 
 FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-DEPTH_MAX = 100  # levels of AND, OR and NOT: whatever walks a tree needs a few frames for each
+DEPTH_MAX = 100  # levels of AND, OR and NOT: code that walks a tree needs a few frames per level
 _COPIED_MAX = 256
 _WILDCARD, _ESCAPED = re.compile(r"[\\%_]"), r"\\\g<0>"
 
 
 class Node:
-    """A predicate. `&`, `|` and `~` combine; == compares the structure of two nodes."""
+    """A predicate. `&`, `|` and `~` combine predicates; == compares the structure of two nodes."""
 
     depth = 0
 
@@ -54,8 +54,8 @@ class Node:
 
 
 def _beside(kind: type[And | Or], node: Node, term: Node) -> Node:
-    """Add a term to a chain. The last terms of a long chain become a nested node from time to time: copying all terms
-    for each new one would take time with the square of the length."""
+    """Add a term to a chain. The last terms of a long one are nested, because copying all terms takes quadratic
+    time."""
     terms = node.children if isinstance(node, kind) else (node,)
     if len(terms) >= _COPIED_MAX and not isinstance(terms[-_COPIED_MAX], kind):
         terms = (*terms[:-_COPIED_MAX], kind(terms[-_COPIED_MAX:]))
@@ -70,7 +70,7 @@ def _set_depth(node: Node, children: tuple[Node, ...]) -> None:
 
 
 def too_deep(text: str | None = None, position: int | None = None) -> PredicateError:
-    """For a predicate of more levels than `DEPTH_MAX`, or than an engine can walk."""
+    """Return the error for a predicate with more than `DEPTH_MAX` levels, or more levels than an engine can walk."""
     return PredicateError(
         f"the predicate is nested too deeply: at most {DEPTH_MAX} levels; "
         "write many values as one IN (is_in), many terms side by side",
@@ -80,7 +80,7 @@ def too_deep(text: str | None = None, position: int | None = None) -> PredicateE
 
 
 def as_predicate(value: object) -> Node:
-    """A node as it is; a bare column as `column = TRUE`; a bool or None as a constant. Else PredicateError."""
+    """Return a node unchanged, a column as `column = TRUE`, a bool or None as a constant. Else raise PredicateError."""
     if isinstance(value, Node):
         return value
     if isinstance(value, ColumnBuilder):
@@ -105,7 +105,7 @@ class Constant(Node):
 
 @dataclass(frozen=True)
 class Comparison(Node):
-    """`op` is one of = <=> != < <= > >=."""
+    """A comparison of two operands; `op` is one of = <=> != < <= > >=."""
 
     op: str
     left: Operand
@@ -136,8 +136,7 @@ class In(Node):
 
 @dataclass(frozen=True)
 class Like(Node):
-    """SQL's LIKE over the whole value: % any characters, _ one character, `escape` (if any) before either makes it
-    plain."""
+    """SQL's LIKE over the whole value: % matches any characters, _ one; `escape` makes the next character plain."""
 
     operand: Operand
     pattern: str
@@ -154,7 +153,7 @@ class Like(Node):
 
 @dataclass(frozen=True)
 class StartsWith(Node):
-    """The value begins with this text, or these bytes."""
+    """TRUE if the value begins with this text, or these bytes."""
 
     operand: Operand
     prefix: str | bytes
@@ -165,7 +164,7 @@ class StartsWith(Node):
 
 @dataclass(frozen=True)
 class IsNull(Node):
-    """Never NULL itself."""
+    """TRUE or FALSE, never NULL."""
 
     operand: Operand
 
@@ -194,20 +193,20 @@ class _Connected(Node):
 
 
 class And(_Connected):
-    """All of them."""
+    """The conjunction of all children."""
 
     _word, _of_none = "AND", "TRUE"
 
 
 class Or(_Connected):
-    """Any of them."""
+    """The disjunction of all children."""
 
     _word, _of_none = "OR", "FALSE"
 
 
 @dataclass(frozen=True)
 class Not(Node):
-    """NULL stays NULL."""
+    """The negation of the child; NULL stays NULL."""
 
     child: Node
 
@@ -223,10 +222,13 @@ class Not(Node):
 
 @dataclass(frozen=True)
 class Unknown(Node):
-    """A part that is not understood, and the reason. It prunes nothing. `engine` can test it on rows: "duckdb" (by the
-    text), "pyarrow" or "polars" (by the serialized expression), "spark" (later); "" if no engine can. `implied`: a
-    predicate over elements of list columns and expressions that is TRUE wherever the part is; indexes of these prune
-    by it."""
+    """A part that we do not understand, and the reason. It prunes nothing.
+
+    engine     can test it on rows: "duckdb" (by the text), "pyarrow" or "polars" (by the serialized expression),
+               "spark" (later); "" if no engine can
+    implied    a predicate over elements of list columns and expressions that is TRUE if the part is; their indexes
+               prune by it
+    """
 
     text: str
     reason: str = field(compare=False)
@@ -239,17 +241,17 @@ class Unknown(Node):
 
 
 def operator_sql(op: str) -> str:
-    """A comparison in SQL."""
+    """Return a comparison operator in SQL."""
     return "IS NOT DISTINCT FROM" if op == "<=>" else op
 
 
 def is_nan(operand: Operand) -> Node:
-    """As in Spark: FALSE, not NULL, for a null."""
+    """Return a test for NaN. It is FALSE, not NULL, for a null, as in Spark."""
     return Comparison("<=>", operand, Literal(math.nan))
 
 
 def member_of(column: Column, values: tuple[Literal, ...]) -> Node:
-    """pyarrow's is_in: TRUE or FALSE, never NULL; null is a member if the list contains one."""
+    """Return pyarrow's is_in: TRUE or FALSE, never NULL. Null is a member if the list contains one."""
     present = tuple(value for value in values if value.value is not None)
     member: Node = In(column, present) if present else Constant(False)
     if len(present) < len(values):
@@ -265,7 +267,7 @@ def _grouped(node: Node) -> str:
 
 
 def col(name: str) -> ColumnBuilder:
-    """Begins a predicate on a column: `col("month") == 1`. A dotted name leads through structs."""
+    """Begin a predicate on a column: `col("month") == 1`. A dotted name is a path through structs."""
     if not isinstance(name, str) or not name:
         raise PredicateError(f"a column is named by a text, not by {name!r}")
     return ColumnBuilder(Column(name))
@@ -307,57 +309,58 @@ class ColumnBuilder:
         return self._compare(">=", other)
 
     def eq_missing(self, other: object) -> Node:
-        """SQL's <=>: equal, and null equals null; never NULL."""
+        """Return SQL's <=>: TRUE for equal values and for two nulls; never NULL."""
         return Comparison("<=>", self.operand, _operand(other))
 
     def is_in(self, values: Iterable[object]) -> Node:
-        """SQL's IN. `values` is any iterable, or an Arrow array; None in it means NULL."""
+        """Return SQL's IN. `values` is any iterable or an Arrow array; None in it means NULL."""
         return In(self.operand, _listed(values))
 
     def not_in(self, values: Iterable[object]) -> Node:
-        """SQL's NOT IN: never TRUE if the list contains None."""
+        """Return SQL's NOT IN: never TRUE if the list contains None."""
         return In(self.operand, _listed(values), negated=True)
 
     def between(self, low: object, high: object) -> Node:
-        """Both ends inclusive."""
+        """Return a test for a range that includes both ends."""
         return And((self._compare(">=", low), self._compare("<=", high)))
 
     def like(self, pattern: str, escape: str | None = None) -> Node:
-        """SQL's LIKE: % any characters, _ one. The character `escape` before either, or before itself, makes it plain.
+        """Return SQL's LIKE: % matches any characters, _ one; `escape` makes the next of %, _ and itself plain.
 
-        There is no escape by default, as in DuckDB."""
+        By default there is no escape, as in DuckDB.
+        """
         if not isinstance(pattern, str) or (escape is not None and (not isinstance(escape, str) or len(escape) != 1)):
             raise PredicateError(f"LIKE needs a text and an escape of one character, not {pattern!r} and {escape!r}")
         return Like(self.operand, str(literal_value(pattern)), escape or "")
 
     def starts_with(self, prefix: str | bytes) -> Node:
-        """The value begins with this text, or these bytes."""
+        """Return a test if the value begins with this text, or these bytes."""
         if not isinstance(prefix, str | bytes):
             raise PredicateError(f"starts_with needs a text or bytes, not {prefix!r}")
         return StartsWith(self.operand, literal_value(prefix))  # type: ignore[arg-type]
 
     def contains(self, text: str) -> Node:
-        """The text is somewhere in the value. It prunes nothing."""
+        """Return a test if the text occurs in the value. It prunes nothing."""
         if not isinstance(text, str):
             raise PredicateError(f"contains needs a text, not {text!r}")
         return Like(self.operand, f"%{_WILDCARD.sub(_ESCAPED, str(literal_value(text)))}%", "\\")
 
-    isin, startswith = is_in, starts_with  # as pandas and Spark call them
+    isin, startswith = is_in, starts_with  # the names in pandas and Spark
 
     def is_null(self) -> Node:
-        """TRUE or FALSE, never NULL."""
+        """Return a test for null: TRUE or FALSE, never NULL."""
         return IsNull(self.operand)
 
     def is_not_null(self) -> Node:
-        """TRUE or FALSE, never NULL."""
+        """Return a test for values other than null: TRUE or FALSE, never NULL."""
         return Not(IsNull(self.operand))
 
     def is_nan(self) -> Node:
-        """As in Spark, FALSE for a null."""
+        """Return a test for NaN: FALSE for a null, as in Spark."""
         return is_nan(self.operand)
 
     def cast(self, dtype: pa.DataType) -> ColumnBuilder:
-        """The column read as another Arrow type."""
+        """Return the column cast to another Arrow type."""
         if not isinstance(dtype, pa.DataType):
             raise PredicateError(f"cast needs an Arrow type such as pa.int64(), not {dtype!r}")
         return ColumnBuilder(Cast(self.operand, dtype))

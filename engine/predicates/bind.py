@@ -1,9 +1,9 @@
-"""Binding: names become columns of a schema, literals become values of their types, exactly.
+"""Binding: names become columns of a schema, literals become values of the columns' types, exactly.
 
     bind(node, schema) -> node        And, Or, Not, Constant, Unknown over bound terms
 
-A name that the schema lacks, or a literal that a column's type gives no meaning, raises PredicateError. A comparison
-that has a meaning but not one that an index or our evaluator can follow becomes Unknown.
+A name that the schema lacks, or a literal that has no meaning in a column's type, raises PredicateError. A comparison
+that has a meaning, but that neither an index nor our evaluator supports, becomes Unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TWO_CONSTANTS = "it compares constants with each other, and no column"
 
 
 def bind(node: Node, schema: pa.Schema) -> Node:
-    """The predicate over this schema's columns. Idempotent on what is bound already."""
+    """Return the predicate over this schema's columns. Bound nodes are returned unchanged."""
     if isinstance(node, And | Or):
         return type(node)(tuple(bind(child, schema) for child in node.children))
     if isinstance(node, Not):
@@ -53,13 +53,13 @@ def bind(node: Node, schema: pa.Schema) -> Node:
 def _bind_implied(implied: Node, schema: pa.Schema) -> Node | None:
     try:
         node = bind(implied, schema)
-    except PredicateError:  # the part is tested by another engine, which may give the literal a meaning
+    except PredicateError:  # another engine tests the part, and may give the literal a meaning
         return None
     return None if unknowns(node) else node
 
 
 def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
-    """The column under an operand and under casts that keep every value; None under any other cast."""
+    """Return the column under an operand and under casts that keep every value; None under any other cast."""
     if isinstance(operand, Column):
         return resolve(operand.name, schema)
     if isinstance(operand, Computed):
@@ -131,7 +131,7 @@ def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
 
 
 def _without_order(node: Node, ref: ColumnRef, null_safe: bool = False) -> Node | None:
-    """The result of a comparison with a value if the column's type has no order; None if it has one."""
+    """Return the result of a comparison with a value if the column's type has no order; None if it has one."""
     if pa.types.is_null(ref.type):
         return Constant(False if null_safe else None)
     if canon.order_class(ref.type) is None:
@@ -144,16 +144,16 @@ def _described(ref: ColumnRef) -> str:
 
 
 def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> Node:
-    """A column of a type that has an order, against literals that are not None: one, or any number for "in" and
-    "not in". Raises NoMeaningError if the type gives a literal no meaning."""
+    """Compare a column of a type that has an order with literals that are not None: one, or any number for "in" and
+    "not in". Raise NoMeaningError if a literal has no meaning in the type."""
     if op not in ("in", "not in"):
         return _compare_position(ref, op, locate_in(ref, values[0]))
     exact: list[Any] = []
     parts: list[Node] = []
-    if pa.types.is_integer(ref.type) and all(type(value) is int for value in values):  # a long list is mostly this
+    if pa.types.is_integer(ref.type) and all(type(value) is int for value in values):  # most long lists are of integers
         low, high = integer_range(ref.type)
         exact, values = [value for value in values if low <= value <= high], ()  # type: ignore[operator]
-    elif is_text(ref.type) and not ref.is_uuid and all(type(value) is str for value in values):  # or this
+    elif is_text(ref.type) and not ref.is_uuid and all(type(value) is str for value in values):  # or of texts
         exact, values = list(values), ()
     for value in values:
         position = locate_in(ref, value)
@@ -168,7 +168,7 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
 
 
 def locate_in(ref: ColumnRef, value: LiteralValue) -> LiteralPosition:
-    """The position of a literal (not None) among the values of a column that has an order. Raises NoMeaningError."""
+    """Return the position of a literal (not None) among the values of an ordered column. Raise NoMeaningError."""
     return locate_uuid(value) if ref.is_uuid else locate_literal(value, ref.type)
 
 
@@ -281,7 +281,7 @@ def _as_stored(text: str | bytes, dtype: pa.DataType) -> str | bytes:
 
 
 def _text_column(node: Like | StartsWith, schema: pa.Schema) -> ColumnRef | Node:
-    """The column of strings or bytes under a pattern; the result of the pattern if there is none."""
+    """Return the column of strings or bytes under a pattern; the result of the pattern if there is none."""
     ref = _column_of(node.operand, schema)
     if ref is None:
         return _cast_by_duckdb(node, "a cast may change values, or no column is named")

@@ -1,6 +1,6 @@
-"""Bound predicates: And, Or, Not, Constant and Unknown over two kinds of term; and the columns of a schema by name.
+"""Bound predicates: And, Or, Not, Constant and Unknown over two kinds of term. Also the columns of a schema by name.
 
-A term contains its literals in the column's own type, so it compares exactly. Two operators exist only here: `always`
+A term contains its literals in the column's own type, so comparisons are exact. Two operators exist only here: `always`
 and `never` are TRUE and FALSE for every value, and NULL for a null. `int8 < 1000.5` becomes the first, `int = 1.5` the
 second. A constant would be wrong under NOT.
 """
@@ -30,8 +30,8 @@ _SHOWN_MAX = 20  # values of a list, or terms of a conjunction
 
 @dataclass(frozen=True)
 class ColumnRef:
-    """A column found in a schema: its dotted name, the field names that lead to it, the type in which its values are
-    compared, and whether the values are UUIDs: then literals are read as UUIDs."""
+    """A column in a schema: its dotted name, the path of field names, the type in which its values are compared, and a
+    flag for UUIDs: if it is set, literals are read as UUIDs."""
 
     name: str
     path: tuple[str, ...]
@@ -44,12 +44,12 @@ class ColumnRef:
 
 @dataclass(frozen=True, eq=False)
 class Term(Node):
-    """One column against literals.
+    """A comparison of one column with literals.
 
-    op       = <=> != < <= > >= (one value); in, not in (ascending, distinct); starts_with, like (the text that begins
-             the value: a plain one, or `pattern`'s prefix); is_null, always, never (none)
-    values   an Array of the column's type, without nulls
-    pattern  of `like` only, and always of it
+    op         = <=> != < <= > >= (one value); in, not in (ascending, distinct); starts_with, like (the text at the
+               start of the value: for `like` the prefix of `pattern`); is_null, always, never (none)
+    values     an Array of the column's type, without nulls
+    pattern    of `like`; None for other operators
     """
 
     ref: ColumnRef
@@ -109,7 +109,7 @@ class Term(Node):
 
 @dataclass(frozen=True)
 class TwoColumnTerm(Node):
-    """One column against another, which prunes nothing; `type` is the type in which their values are compared."""
+    """A comparison of two columns, which prunes nothing; `type` is the type in which their values are compared."""
 
     op: str
     left: ColumnRef
@@ -122,9 +122,12 @@ class TwoColumnTerm(Node):
 
 @dataclass(frozen=True)
 class Residual(Node):
-    """A part that another engine tests on the rows that are left: "duckdb" (SQL text), "pyarrow" or "polars" (a
-    serialized expression, and a text for people), "spark" (all rows are passed to it). `columns` are the table's own,
-    read for it. It prunes nothing, except by `implied`: see `Unknown`."""
+    """A part that another engine tests on the remaining rows. It prunes nothing, except by `implied` (see `Unknown`).
+
+    engine     "duckdb" (SQL text), "pyarrow" or "polars" (a serialized expression, and a text to show), "spark" (it
+               receives all rows)
+    columns    the table's columns that the engine reads
+    """
 
     engine: str
     text: str
@@ -140,7 +143,8 @@ _NO_VALUES = pa.nulls(0)
 
 
 def make_term(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Pattern | None = None) -> Term:
-    """A term from raw values (see `coerce.array_of`); lists are sorted and made distinct, a list of one is = or !=."""
+    """Return a term over raw values (see `coerce.array_of`). A list is sorted and made distinct; one value becomes
+    =."""
     if not raws:
         return Term(ref, op, _NO_VALUES, pattern)
     dtype = pa.binary() if pa.types.is_fixed_size_binary(ref.type) and op in ("like", "starts_with") else ref.type
@@ -149,7 +153,7 @@ def make_term(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Patter
 
 
 def list_term(ref: ColumnRef, op: str, values: pa.Array) -> Term:
-    """An `in` or `not in` term over values of the column's type, in any order, repeated or not."""
+    """Return an `in` or `not in` term over values of the column's type, in any order, possibly repeated."""
     if canon.is_bytes_like(ref.type):  # Arrow cannot take from views
         values = array_of(sorted(set(canon.order_bytes(values).to_pylist())), ref.type)
     else:
@@ -166,7 +170,7 @@ def list_term(ref: ColumnRef, op: str, values: pa.Array) -> Term:
 
 
 def _nodes(node: Node) -> Iterator[Node]:
-    """Every node, parents first, from left to right."""
+    """Yield every node, parents first, from left to right."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -178,24 +182,24 @@ def _nodes(node: Node) -> Iterator[Node]:
 
 
 def terms_of(node: Node) -> list[Term]:
-    """The distinct terms of a bound predicate that compare a column with literals, in order."""
+    """Return the distinct terms of a bound predicate that compare a column with literals, in order."""
     return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Term)))
 
 
 def unknowns(node: Node) -> list[Unknown]:
-    """The parts that could not be understood, with their reasons."""
+    """Return the parts that we do not understand, with their reasons."""
     return [part for part in _nodes(node) if isinstance(part, Unknown)]
 
 
 def residuals(node: Node) -> list[Residual]:
-    """The parts that other engines test on rows."""
+    """Return the parts that other engines test on rows."""
     return [part for part in _nodes(node) if isinstance(part, Residual)]
 
 
 def with_implied(node: Node, names: Mapping[tuple[str, ...], str]) -> Node:
-    """A bound predicate for pruning alone: next to each part, unless it is below a NOT, what it implies of elements of
-    list columns and of expressions. `names`: what those that indexes cover are called, by the paths of their refs:
-    (list column,) and ("", key of the expression)."""
+    """Return a bound predicate for pruning only: each part that is not below a NOT is joined with the condition that it
+    implies about elements of list columns or expressions. `names` maps the path of a ref, (list column,) or ("", key of
+    the expression), to the name of an indexed derived column."""
     if isinstance(node, And | Or) and names:
         return type(node)(tuple(with_implied(child, names) for child in node.children))
     if not isinstance(node, Residual | Unknown) or node.implied is None:
@@ -205,7 +209,7 @@ def with_implied(node: Node, names: Mapping[tuple[str, ...], str]) -> Node:
 
 
 def _of_indexed(node: Node, names: Mapping[tuple[str, ...], str]) -> Node | None:
-    """What is implied of derived columns that an index covers; None if nothing is."""
+    """Return the implied condition over derived columns that an index covers; None if there is none."""
     if isinstance(node, Term):
         name = names.get(node.ref.path)
         return None if name is None else replace(node, ref=replace(node.ref, name=name))
@@ -219,7 +223,7 @@ def _of_indexed(node: Node, names: Mapping[tuple[str, ...], str]) -> Node | None
 
 
 def columns_read(node: Node) -> list[str]:
-    """The names of the columns that testing a bound predicate on rows reads, in order."""
+    """Return the names of the columns that a test of a bound predicate on rows reads, in order."""
     names = columns_of(node)
     for part in _nodes(node):
         if isinstance(part, Residual):
@@ -230,8 +234,8 @@ def columns_read(node: Node) -> list[str]:
 
 
 def columns_of(node: Node) -> list[str]:
-    """The distinct names of the columns that a predicate, bound or not, compares, in order; not those of unknown parts,
-    residuals and bound comparisons of two columns, which no index can help with."""
+    """Return the distinct names of the columns that a predicate, bound or not, compares, in order. Columns of unknown
+    parts, residuals and bound comparisons of two columns are left out, because no index prunes by them."""
     names: dict[str, None] = {}
     for part in _nodes(node):
         if isinstance(part, Term):
@@ -242,7 +246,7 @@ def columns_of(node: Node) -> list[str]:
 
 
 def operands_of(node: Node) -> list[Column]:
-    """The columns that an unbound predicate compares."""
+    """Return the columns that an unbound predicate compares."""
     return [column for part in _nodes(node) for column in _operands(part)]
 
 
@@ -256,7 +260,7 @@ def _operands(part: Node) -> Iterator[Column]:
 
 
 def brief(node: Node) -> str:
-    """A predicate as text for people: the first values of a long list, the first of many terms. It may be no SQL."""
+    """Return a predicate as a text to show, not always valid SQL: the first values of a list, the first terms."""
     if isinstance(node, In | Term) and len(node.values) > _SHOWN_MAX:
         listed = str(replace(node, values=node.values[:_SHOWN_MAX]))
         return f"{listed.removesuffix(')')}, ... {len(node.values) - _SHOWN_MAX:,} more)"
@@ -273,11 +277,11 @@ def brief(node: Node) -> str:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-_resolved: tuple[pa.Schema | None, dict[str, ColumnRef]] = (None, {})  # of the last schema
+_resolved: tuple[pa.Schema | None, dict[str, ColumnRef]] = (None, {})  # of the last schema only
 
 
 def resolve(name: str, schema: pa.Schema) -> ColumnRef:
-    """The column of this name; dots lead through structs only. Raises PredicateError if there is none."""
+    """Return the column with this name; dots lead through structs only. Raise PredicateError if there is none."""
     global _resolved
     last, refs = _resolved
     if last is not schema:
@@ -313,8 +317,8 @@ def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str,
 
 
 def path_of(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> str:
-    """The dotted path of a column, or of a field within structs. The bound tree numbers columns by their place in
-    `columns`. Raises NotUnderstoodError for any other operand."""
+    """Return the dotted path of a column, or of a field within structs. The bound tree numbers columns by their
+    position in `columns`. Raise NotUnderstoodError for any other operand."""
     path = _names_to(operand, columns, schema)
     name = ".".join(path)
     try:
@@ -342,7 +346,7 @@ def _names_to(operand: Bound, columns: Sequence[str], schema: pa.Schema) -> tupl
 
 
 def near_matches(name: str, schema: pa.Schema, any_case: bool = True) -> str:
-    """A hint for an error about a name that no column has."""
+    """Return a hint for an error about an unknown column name."""
     import difflib
 
     names = list(_all_names(list(schema), ""))

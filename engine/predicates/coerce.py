@@ -1,15 +1,15 @@
 """The position of a literal among the values of a column's type: equal to one, between two, or beyond all of them.
 
-Nothing is rounded towards a match and nothing wraps: `int = 1.5` is false, `int < 2.5` is `int <= 2`, `int8 < 1000`
-is true for every value. `bind` chooses the leaf from the position alone.
+Nothing is rounded towards a match and nothing wraps: `int = 1.5` is false, `int < 2.5` is `int <= 2`, `int8 < 1000` is
+true for every value. `bind` chooses the term from the position only.
 
 Comparisons are exact, with two exceptions that every SQL engine shares. A decimal literal against a floating column
-means the double nearest to it (`double = 0.1`); a float literal against a decimal column compares the column's
-values as doubles (`decimal = 1e-1`), which may be true of several of them: a span.
+means the nearest double (`double = 0.1`). A float literal against a decimal column compares the column's values as
+doubles (`decimal = 1e-1`), which may be true for several of them: a span.
 
 This module also decides which changes of a column's type keep every value and the order. A file that was indexed before
-such a change still has the values that are read now, so bounds and literals can be compared in the older type. Any
-other change (int64 to double, a smaller scale of a decimal) may change values: then nothing is known.
+such a change still has the same values, so bounds and literals can be compared in the older type. Any other change
+(int64 to double, a smaller scale of a decimal) may change values: then every outcome is possible.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .literals import DAY_NS, NS_PER_UNIT, UUID_BYTES, LiteralValue, Temporal, p
 
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
 _DECIMAL_DIGITS_MAX = 76
-# Narrowest first: what two numbers widen to if neither widens to the other, as int8 and uint8 do.
+# The common type of two numbers of which neither widens to the other, such as int8 and uint8. Narrowest first.
 _WIDER_NUMBERS = (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _UNIT_FINENESS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Strings of any kind, not binaries."""
+    """Return True for strings of any kind, False for binaries."""
     return pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of the values themselves: dictionaries and extensions taken off."""
+    """Return the type of the values themselves, without dictionaries and extensions."""
     while True:
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type
@@ -90,9 +90,9 @@ def _holds_integers(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which values of two columns can be compared; None if there is none.
+    """Return the type in which values of two columns can be compared; None if there is none.
 
-    Exact, except that integers and floats compare as doubles (as in Spark).
+    It is exact, except that integers and floats compare as doubles (as in Spark).
     """
     left, right = plain_type(left), plain_type(right)
     if canon.order_class(left) is None or canon.order_class(right) is None:
@@ -112,7 +112,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def ns_per_count(dtype: pa.DataType) -> tuple[str, int] | None:
-    """(what a type counts: "instant", "time" or "duration", nanoseconds a count); None where it counts no time."""
+    """Return ("instant", "time" or "duration", nanoseconds per count) of a type; None if it is not a time."""
     if pa.types.is_date(dtype):
         return "instant", DAY_NS if pa.types.is_date32(dtype) else NS_PER_UNIT["ms"]
     families = {"instant": pa.types.is_timestamp, "time": pa.types.is_time, "duration": pa.types.is_duration}
@@ -123,13 +123,12 @@ def ns_per_count(dtype: pa.DataType) -> tuple[str, int] | None:
 
 
 def is_list(dtype: pa.DataType) -> bool:
-    """Lists of any size of offsets, and of a fixed length."""
+    """Return True for lists of any offset size, and of a fixed length."""
     return pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
 
 
 def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The narrowest type that holds the values of both exactly, a struct's children in the order of `one`; None where
-    there is none."""
+    """Return the narrowest type for the exact values of both; None if there is none. Keep the order of a struct."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -155,7 +154,7 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return None if key is None or item is None else pa.map_(key, item)
     if canon.is_bytes_like(one) and canon.is_bytes_like(other):
         return _merged_bytes(one, other)
-    if is_exact_widening(other, one):  # first: of two zones, which widen to each other, `one` stays
+    if is_exact_widening(other, one):  # first: two zones widen to each other, and `one` stays
         return one
     if is_exact_widening(one, other):
         return other
@@ -166,7 +165,7 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Bytes need not be UTF-8, so text meets them as bytes."""
+    """Return bytes for text and bytes, because bytes need not be UTF-8."""
     kinds = (one, other)
     is_text = all(pa.types.is_string(k) or pa.types.is_large_string(k) for k in kinds)
     is_large = any(pa.types.is_large_string(k) or pa.types.is_large_binary(k) for k in kinds)
@@ -176,7 +175,7 @@ def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The narrowest decimal type for the integers and decimals of both types; None if there is none."""
+    """Return the narrowest decimal type for the integers and decimals of both types; None if there is none."""
     scale = whole_digits = 0
     for dtype in (one, other):
         if pa.types.is_decimal(dtype):
@@ -192,16 +191,16 @@ def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 class LiteralPosition(NamedTuple):
-    """`where` is one of
+    """The position of a literal. `where` is one of
 
-    exact        the literal is the value `low`
-    above        it is greater than `low`, and less than the next value
-    below        it is less than `low`, and greater than the value before
-    span         it equals each value from `low` to `high`
-    over_all     it is greater than every value (for floats NaN is a value)
-    under_all    it is less than every value
+        exact        the literal is the value `low`
+        above        it is greater than `low`, and less than the next value
+        below        it is less than `low`, and greater than the value before
+        span         it equals each value from `low` to `high`
+        over_all     it is greater than every value (for floats NaN is a value)
+        under_all    it is less than every value
 
-    Values are raw, as `array_of` takes them.
+    Values are raw: see `array_of`.
     """
 
     where: str
@@ -210,7 +209,7 @@ class LiteralPosition(NamedTuple):
 
 
 class NoMeaningError(Exception):
-    """The literal `value` cannot be compared with a column of this type. `bind` catches it and names the term."""
+    """The literal `value` cannot be compared with a column of this type. `bind` catches it and adds the term."""
 
     def __init__(self, value: LiteralValue):
         super().__init__(value)
@@ -218,7 +217,7 @@ class NoMeaningError(Exception):
 
 
 def locate_literal(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
-    """The position of a literal (not None) among the values of a type that has an order. Raises NoMeaningError."""
+    """Return the position of a literal (not None) among the values of a type with an order. Raise NoMeaningError."""
     if canon.is_bytes_like(dtype):
         return _locate_bytes(value, dtype)
     if pa.types.is_temporal(dtype):
@@ -226,7 +225,7 @@ def locate_literal(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
     number = _number_in(value, dtype) if isinstance(value, str) else value
     if isinstance(number, bytes | Temporal | uuid.UUID) or (
         isinstance(number, bool) != pa.types.is_boolean(dtype)
-        # 0 and 1 are how some front ends write booleans
+        # some front ends write booleans as 0 and 1
         and not (pa.types.is_boolean(dtype) and type(number) is int and number in (0, 1))
     ):
         raise NoMeaningError(value)
@@ -241,7 +240,7 @@ def locate_literal(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
 
 
 def locate_uuid(value: LiteralValue) -> LiteralPosition:
-    """`locate_literal` among UUIDs, compared as their 16 bytes. The literal is a UUID, its bytes or its text."""
+    """Return the position of a literal (a UUID, its bytes or its text) among UUIDs, compared as their 16 bytes."""
     read = parse_uuid(value) if isinstance(value, str) else value
     raw = read.bytes if isinstance(read, uuid.UUID) else read
     if not isinstance(raw, bytes) or len(raw) != UUID_BYTES:
@@ -250,7 +249,7 @@ def locate_uuid(value: LiteralValue) -> LiteralPosition:
 
 
 def integer_range(dtype: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest value of a type of integers, or of bools."""
+    """Return the least and the greatest value of a type of integers, or of bools."""
     if pa.types.is_boolean(dtype):
         return 0, 1
     if pa.types.is_unsigned_integer(dtype):
@@ -259,7 +258,7 @@ def integer_range(dtype: pa.DataType) -> tuple[int, int]:
 
 
 def _number_in(value: str, dtype: pa.DataType) -> LiteralValue:
-    """A text next to a column of numbers: partition values and untyped front ends write numbers as texts."""
+    """Return the number in a text: partition values and untyped front ends write numbers as texts."""
     text = value.strip().lower()
     if pa.types.is_boolean(dtype):
         if text in ("true", "false"):
@@ -277,7 +276,7 @@ def _number_in(value: str, dtype: pa.DataType) -> LiteralValue:
 
 
 def _locate_number(value: Any, multiplier: int, divisor: int, low: int, high: int) -> LiteralPosition:
-    """A number, times multiplier / divisor, among the integers from low to high."""
+    """Return the position of a number, times multiplier / divisor, among the integers from low to high."""
     if isinstance(value, float) and not math.isfinite(value):
         return LiteralPosition("under_all" if value < 0 else "over_all")  # NaN is greater than any number
     numerator, denominator = value.as_integer_ratio()
@@ -308,7 +307,7 @@ def _locate_float(value: Any, dtype: pa.DataType) -> LiteralPosition:
 
 
 def _locate_float_in_decimals(value: float, scale: int, end: int) -> LiteralPosition:
-    """The decimals (unscaled, -end..end) whose nearest double is the value. By bisection: rounding keeps the order."""
+    """Return the decimals (unscaled, -end..end) whose nearest double is the value. Rounding keeps the order: bisect."""
     if not math.isfinite(value):
         return LiteralPosition("under_all" if value < 0 else "over_all")
     divisor, multiplier = 10 ** max(scale, 0), 10 ** max(-scale, 0)
@@ -317,7 +316,7 @@ def _locate_float_in_decimals(value: float, scale: int, end: int) -> LiteralPosi
         low, high = -end, end + 1
         while low < high:
             middle = (low + high) // 2
-            # int / int is correctly rounded in Python, whatever their size
+            # int / int is correctly rounded in Python for any size
             if is_far_enough(middle * multiplier / divisor):
                 high = middle
             else:
@@ -364,8 +363,8 @@ def _locate_bytes(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
 
 
 def array_of(raws: Sequence[Any] | np.ndarray, dtype: pa.DataType) -> pa.Array:
-    """An array of raw values, none null: ints of the type's unit (bool as 0 and 1, decimals unscaled), floats, str or
-    bytes. The values must fit the type."""
+    """Return an array of raw values without nulls: ints in the type's unit (bool as 0 and 1, decimals unscaled),
+    floats, str or bytes. The values must fit the type."""
     if canon.is_bytes_like(dtype):
         return _bytes_array([raw.encode() if isinstance(raw, str) else raw for raw in raws], dtype)
     if pa.types.is_boolean(dtype):

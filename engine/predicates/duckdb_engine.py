@@ -30,14 +30,14 @@ ROWS = "__rows"
 _SETTINGS = {
     "TimeZone": "UTC",
     "Calendar": "gregorian",
-    "threads": "1",  # the rows come out in the order in which they went in, and a scan has threads of its own
+    "threads": "1",  # rows are returned in the order of the input, and a scan has its own threads
     "memory_limit": "1GB",
     "allow_community_extensions": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
     "enable_external_access": "false",
-    "lock_configuration": "true",  # the last
+    "lock_configuration": "true",  # must be the last setting
 }
 _TRUTH_TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
@@ -59,8 +59,8 @@ _TYPES = {
 
 
 def _extension() -> ModuleType:
-    """DuckDB's compiled module. It parses and binds; to load the package around it takes half as long as pyarrow, and
-    only rows need it."""
+    """Return DuckDB's compiled module, which parses and binds. Loading the package around it takes half as long as
+    loading pyarrow, and only tests of rows need it."""
     try:
         return import_module("_duckdb")
     except ImportError:
@@ -71,14 +71,14 @@ def _extension() -> ModuleType:
 
 
 class PrivateDatabase:
-    """A database in memory, which this process opens at its first use, and its cursors.
+    """A database in memory, which this process opens when it first uses it, and its cursors.
 
-    A connection does not survive a fork: a child that uses its parent's hangs, and one that closes or collects it dies,
-    even at exit. So each process opens its own, and a child keeps what the parent opened, unused, until it ends.
+    A connection does not survive a fork: a child that uses its parent's connection hangs, and one that closes or
+    collects it dies, even at exit. So each process opens its own, and a child keeps its parent's objects unused.
 
     settings    set for all cursors; a name in brackets is one that older versions do not have
-    has_bars    False: its cursors show no progress bar, which no setting for all cursors turns off
-    spills      it may write to a temporary folder. DuckDB's default is one in the working directory
+    has_bars    False: its cursors show no progress bar; no global setting turns these off
+    spills      it may write to a temporary folder. DuckDB's default folder is in the working directory
     """
 
     _all: ClassVar[list[PrivateDatabase]] = []
@@ -92,7 +92,7 @@ class PrivateDatabase:
 
     @contextlib.contextmanager
     def cursor(self) -> Iterator[Any]:
-        """A cursor, which one thread uses."""
+        """Yield a cursor for the use of one thread."""
         process = os.getpid()
         with no_fork():
             try:
@@ -115,7 +115,7 @@ class PrivateDatabase:
                 self._free.append(opened)
 
     def connection(self) -> Any:
-        """The connection. Threads use cursors of it."""
+        """Return the connection. Each thread uses a cursor of it."""
         with self._lock:
             if not self._opened:
                 self._opened += self._connected()
@@ -143,7 +143,7 @@ class PrivateDatabase:
 
     @classmethod
     def keep_parents(cls) -> None:
-        """In a child: never use or collect what the parent opened."""
+        """Keep a child process from using or collecting the objects that its parent opened."""
         for database in cls._all:
             for kept in database._opened:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
@@ -159,7 +159,7 @@ _database = PrivateDatabase(_SETTINGS)
 
 @contextlib.contextmanager
 def cursor_of(text: str) -> Iterator[Any]:
-    """A cursor of the private database. What DuckDB raises is a PredicateError about the text."""
+    """Yield a cursor of the private database. DuckDB's errors become PredicateErrors about the text."""
     try:
         with _database.cursor() as cursor:
             yield cursor
@@ -168,7 +168,7 @@ def cursor_of(text: str) -> Iterator[Any]:
 
 
 def _rows_cursor_of(text: str) -> contextlib.AbstractContextManager[Any]:
-    """`cursor_of`, with the methods that exchange rows, which the package adds to those of its compiled module."""
+    """Return `cursor_of` with the methods that exchange rows; the package adds them to those of its compiled module."""
     import_module("duckdb")
     return cursor_of(text)
 
@@ -179,7 +179,7 @@ def version() -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The first line of DuckDB's message."""
+    """Return the first line of DuckDB's message."""
     if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
         return error.object.decode("utf-8", "backslashreplace").splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -191,10 +191,10 @@ def message_of(error: BaseException) -> str:
 def plan(
     sql: str, columns: Sequence[str], schema: pa.Schema, text: str, *, is_predicate: bool = True
 ) -> dict[str, Any] | None:
-    """The tree that DuckDB's binder makes of an expression over these columns of the schema: its columns are numbers in
-    `columns`. None if it makes a join of it, as of x = ANY(list), or writes no valid JSON.
+    """Return the tree that DuckDB's binder creates for an expression over these columns of the schema; in it columns
+    are positions in `columns`. Return None if DuckDB creates a join, as for x = ANY(list), or writes invalid JSON.
 
-    Raises PredicateError for what cannot be bound, or, with `is_predicate`, is neither true nor false.
+    Raise PredicateError if DuckDB cannot bind it or, with `is_predicate`, if it is not boolean.
     """
     fields = ", ".join(f"NULL::{duckdb_type(schema.field(name), text)} AS {quoted(name)}" for name in columns)
     query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
@@ -219,7 +219,7 @@ def plan(
 
 
 def duckdb_type(field: pa.Field, text: str) -> str:
-    """DuckDB's name of a column's type. Raises PredicateError for one that it does not know."""
+    """Return DuckDB's name of a column's type. Raise PredicateError for a type that DuckDB does not have."""
     try:
         return _type_sql(_readable_type(field.type))
     except PredicateError:
@@ -229,7 +229,7 @@ def duckdb_type(field: pa.Field, text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _type_sql(dtype: pa.DataType) -> str:
-    """DuckDB's name of an Arrow type."""
+    """Return DuckDB's name of an Arrow type."""
     if dtype in _TYPES:
         return _TYPES[dtype]
     with _rows_cursor_of(str(dtype)) as cursor:
@@ -237,10 +237,10 @@ def _type_sql(dtype: pa.DataType) -> str:
 
 
 def _readable_type(dtype: pa.DataType) -> pa.DataType:
-    """The type in which DuckDB reads a column."""
+    """Return the type in which DuckDB reads a column."""
     if isinstance(dtype, pa.BaseExtensionType) and not canon.is_uuid(dtype):
         return _readable_type(dtype.storage_type)
-    if pa.types.is_struct(dtype):  # SQL names no field without a name
+    if pa.types.is_struct(dtype):  # SQL cannot refer to a field without a name
         return pa.struct([(field.name, _readable_type(field.type)) for field in dtype if field.name])
     if is_list(dtype):
         return pa.list_(_readable_type(dtype.value_type))
@@ -260,8 +260,7 @@ class Interval(NamedTuple):
 
 
 def constants(expressions: Sequence[str], text: str) -> list[Any]:
-    """Compute SQL expressions without columns. Return literal values and Intervals. Raises PredicateError if an
-    expression has no value."""
+    """Return the literal values and Intervals of SQL without columns. Raise PredicateError if one has no value."""
     values: list[Any] = []
     for start in range(0, len(expressions), _CONSTANTS_PER_QUERY):
         columns = list(expressions[start : start + _CONSTANTS_PER_QUERY])
@@ -287,12 +286,12 @@ def _interval(parts: dict[str, int] | None) -> Interval | None:
 
 
 def evaluate(text: str, rows: pa.Table) -> pa.BooleanArray:
-    """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
+    """Return one outcome per row: true, false, or null. Raise PredicateError if DuckDB fails on a row."""
     return _evaluated(text, rows, "BOOLEAN").combine_chunks()
 
 
 def evaluate_values(text: str, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """One value per row, cast by DuckDB to its type for the field. Raises PredicateError if DuckDB fails on a row."""
+    """Return one value per row, cast to DuckDB's type for the field. Raise PredicateError if DuckDB fails on a row."""
     dtype = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     return _evaluated(text, rows, duckdb_type(field.with_type(dtype), text))
 
@@ -304,7 +303,7 @@ def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:
         rows = pa.table({"": pa.nulls(rows.num_rows)})
     with _rows_cursor_of(text) as cursor:
         cursor.register(ROWS, _readable(rows))
-        # a comment at the end of the text ends with its line
+        # the line break ends a comment at the end of the text
         result = cursor.sql(f"SELECT CAST((\n{text}\n) AS {cast_to}) FROM {ROWS}").to_arrow_table()
         cursor.unregister(ROWS)
     if result.num_rows != rows.num_rows:
@@ -313,7 +312,7 @@ def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:
 
 
 def _readable(rows: pa.Table) -> pa.Table:
-    """The rows in types that DuckDB takes from Arrow."""
+    """Return the rows in types that DuckDB accepts from Arrow."""
     for i, field in enumerate(rows.schema):
         column = rows.column(i)
         if pa.types.is_float16(field.type):

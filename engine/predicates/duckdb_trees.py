@@ -1,10 +1,10 @@
 """DuckDB's two trees of an expression in one form, for DuckDB 1.4 and 2.0.
 
-    Parsed    what its parser reads (`json_serialize_sql`)
-    Bound     what its binder makes of it (`json_serialize_plan`): names are columns, and every cast is a node
+    Parsed    the parser's tree (`json_serialize_sql`)
+    Bound     the binder's tree (`json_serialize_plan`): names are columns, and every cast is a node
 
-The versions write literals, casts, comparisons and functions differently. Only this file handles the differences. A
-node that it does not know gets the operator "unknown", which no reader understands.
+The versions write literals, casts, comparisons and functions differently. Only this file handles the differences. An
+unsupported node gets the operator "unknown", which no reader understands.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ _LOCATIONS = frozenset({"query_location", "query_location_length"})
 
 
 class NotUnderstoodError(Exception):
-    """The reading of one term ends: DuckDB tests it on the rows."""
+    """Ends the reading of one term: DuckDB tests it on the rows."""
 
 
 class Parsed(NamedTuple):
-    """A node of the parser's tree. `op` is an operator above, a function's name, or "unknown"; `json` is DuckDB's
-    node."""
+    """A node of the parser's tree. `op` is an operator above, a function's name, or "unknown"; `json` is the node."""
 
     op: str
     children: tuple[Parsed, ...]
@@ -112,7 +111,7 @@ def bound(node: dict[str, Any]) -> Bound:
 
 
 def _anything_in(node: dict[str, Any]) -> tuple[Bound, ...]:
-    """The expressions within a node that is not known: whether they read columns matters."""
+    """Return the expressions within an unsupported node, to find out if they read columns."""
     found: list[Bound] = []
     waiting: list[Any] = list(node.values())
     while waiting:
@@ -125,7 +124,7 @@ def _anything_in(node: dict[str, Any]) -> tuple[Bound, ...]:
 
 
 def same_operands(tree: Parsed, bound_tree: Bound) -> Bound | None:
-    """The bound node with one child per child of the parsed node. None if the binder changed the shape."""
+    """Return the bound node with one child per child of the parsed node; None if the binder changed the shape."""
     if tree.op == "between" and bound_tree.op == "and":  # 1.4
         low, high = bound_tree.children
         if (low.op, high.op) == (">=", "<=") and low.children[0] == high.children[0]:
@@ -134,14 +133,14 @@ def same_operands(tree: Parsed, bound_tree: Bound) -> Bound | None:
 
 
 def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of a FUNCTION of the parser's tree."""
+    """Return the arguments of a FUNCTION of the parser's tree."""
     if "arguments" in node:
         return [argument["expression"] for argument in node["arguments"]]
     return node["children"]
 
 
 def constant_of(node: dict[str, Any]) -> Any:
-    """The value of a CONSTANT of the parser's tree. Raises LookupError unless it is a number, text or truth value."""
+    """Return the value of a parsed CONSTANT. Raise LookupError unless it is a number, text or truth value."""
     if "literal" not in node:  # 1.4
         return plain_value(bound({"expression_class": "BOUND_CONSTANT", **node}))
     kind, text = node["literal"]["kind"], node["literal"].get("text", "")
@@ -153,7 +152,7 @@ def constant_of(node: dict[str, Any]) -> Any:
 
 
 def cast_type(node: dict[str, Any]) -> str:
-    """The name of the type of a CAST of the parser's tree."""
+    """Return the type name of a CAST of the parser's tree."""
     if "cast_type" in node:  # 1.4
         return bound_type(node["cast_type"])
     sizes = [str(constant_of(one)) for one in node["type_expr"].get("children") or () if one.get("class") == "CONSTANT"]
@@ -161,14 +160,14 @@ def cast_type(node: dict[str, Any]) -> str:
 
 
 def bound_type(json: dict[str, Any] | None) -> str:
-    """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE", "INTEGER[]"; "?" for one with other
+    """Return DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE", "INTEGER[]"; "?" for one with other
     details. DuckDB writes no type for operators that are BOOLEAN."""
     if json is None:
         return "BOOLEAN"
     details = json.get("type_info") or {}
     if json["id"] == "DECIMAL":
         return f"DECIMAL({details['width']}, {details['scale']})"
-    if json["id"] in ("LIST", "ARRAY"):  # whatever the length: DuckDB reads a fixed-size list as a list
+    if json["id"] in ("LIST", "ARRAY"):  # of any length: DuckDB reads a fixed-size list as a list
         return f"{bound_type(details['child_type'])}[]"
     if details.get("alias") == "JSON":
         return "JSON"
@@ -176,7 +175,7 @@ def bound_type(json: dict[str, Any] | None) -> str:
 
 
 def plain_value(constant: Bound) -> Any:
-    """The value of a constant of a number, text or truth value. Raises LookupError for others."""
+    """Return the value of a constant of a number, text or truth value. Raise LookupError for others."""
     if constant.value is None:
         return None
     if constant.type.startswith("DECIMAL") and isinstance(constant.value, int):
@@ -194,14 +193,14 @@ _PLAIN_TYPES = frozenset(
 
 
 def without_places(tree: Any) -> Any:
-    """DuckDB's tree without the places in the text, to compare two trees."""
+    """Return DuckDB's tree without positions in the text, to compare two trees."""
     if isinstance(tree, dict):
         return {name: without_places(value) for name, value in tree.items() if name not in _LOCATIONS}
     return [without_places(child) for child in tree] if isinstance(tree, list) else tree
 
 
 def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object of a tree, parents first, from left to right."""
+    """Yield every JSON object of a tree, parents first, from left to right."""
     waiting = [tree]
     while waiting:
         part = waiting.pop()
@@ -214,7 +213,7 @@ def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
 
 # -- names of types ----------------------------------------------------------------------------------------------------
 
-# DuckDB's names of the types whose values DuckDB reads and returns exactly. The first of a name is its Arrow type.
+# DuckDB's names of the types whose values DuckDB reads and returns exactly. The first type of a name is its Arrow type.
 EXACT_TYPES = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
@@ -252,7 +251,7 @@ _ARROW_TYPES["TIMESTAMPTZ_NS"] = _ARROW_TYPES["TIMESTAMP_NS WITH TIME ZONE"] = p
 
 
 def type_sql(dtype: pa.DataType) -> str:
-    """DuckDB's name of a type; Arrow's name if DuckDB has no such type."""
+    """Return DuckDB's name of a type; Arrow's name if DuckDB has no such type."""
     if pa.types.is_decimal(dtype):
         return f"DECIMAL({dtype.precision}, {dtype.scale})"
     return EXACT_TYPES.get(dtype) or _OTHER_TYPES.get(dtype) or str(dtype)
@@ -260,7 +259,7 @@ def type_sql(dtype: pa.DataType) -> str:
 
 @functools.cache
 def arrow_type(name: str) -> pa.DataType | None:
-    """The Arrow type of DuckDB's type; None for one that is not compared here."""
+    """Return the Arrow type of DuckDB's type; None for one that is not compared here."""
     if name.startswith("DECIMAL("):
         width, scale = name.removeprefix("DECIMAL(").rstrip(")").split(",")
         return pa.decimal128(int(width), int(scale))

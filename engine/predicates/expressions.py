@@ -1,4 +1,4 @@
-"""Expressions that an index covers, in a form of our own: nodes with the functions and types that DuckDB resolved.
+"""Expressions that an index covers, in our own form: nodes with the functions and types that DuckDB resolved.
 
     ["column", type, path]    ["constant", type, value]    ["cast", type, node]    [function, type, node, ...]
 
@@ -26,8 +26,8 @@ from .duckdb_trees import Bound, NotUnderstoodError, arrow_type, bound, plain_va
 from .literals import quoted, string_sql
 from .sql_allowed import columns_in, in_duckdb_sql, parse_sql
 
-# Functions whose values are the same in every DuckDB: tests compare them with a table of values. The index of another
-# one serves under the minor version that built it.
+# Functions with the same values in every DuckDB version: tests compare them with a table of values. An index of another
+# function can be used only with the minor version that built it.
 PINNED = frozenset(
     {"lower", "upper", "length", "strlen", "substring", "substr", "left", "right", "trim", "ltrim", "rtrim", "replace"}
     | {"||", "concat", "abs", "+", "-", "*", "date_trunc", "year", "month", "day", "hour"}
@@ -44,8 +44,8 @@ Tree = Sequence[Any]
 
 
 def tree_of(operand: Bound, path_of: Callable[[Bound], str]) -> list[Any]:
-    """The nodes of an operand. `path_of` gives the dotted path of a column, and raises NotUnderstoodError for what is
-    none. Raises NotUnderstoodError for what cannot be indexed."""
+    """Return the nodes of an operand. `path_of` returns the dotted path of a column, and raises NotUnderstoodError for
+    other operands. Raise NotUnderstoodError for an operand that cannot be indexed."""
     if operand.type == "?" or _ZONED in operand.type or operand.type.startswith("TIMESTAMPTZ"):
         raise NotUnderstoodError
     if operand.op == "constant":
@@ -80,7 +80,7 @@ def _is_number(type_name: str) -> bool:
 
 
 def _number(text: str, type_name: str) -> list[Any]:
-    """A constant in a type of numbers: DuckDB casts some, and writes others in the type at once."""
+    """Return a constant of a number type: DuckDB casts some, and writes others directly in the type."""
     value = decimal.Decimal(text)
     if type_name in _INTEGERS:
         if value != int(value):
@@ -93,7 +93,7 @@ def _number(text: str, type_name: str) -> list[Any]:
 
 
 def sql_of(node: Tree, name: Callable[[str], str] = quoted) -> str:
-    """A node as SQL, each call in parentheses. `name` writes the name of a column."""
+    """Return a node as SQL, each call in parentheses. `name` writes the name of a column."""
     op, type_name, *rest = node
     if op == "column":
         return name(rest[0])
@@ -110,18 +110,18 @@ def sql_of(node: Tree, name: Callable[[str], str] = quoted) -> str:
 
 
 def shown(node: Tree) -> str:
-    """A node as text for people."""
+    """Return a node as text to show."""
     text = sql_of(node, lambda path: path if _WORD.fullmatch(path) else quoted(path))
     return _PLAIN_CAST.sub(r"\1", text)
 
 
 def key_of(node: Tree) -> str:
-    """What two nodes have in common if they are the same."""
+    """Return a key that two nodes share if they are the same."""
     return json.dumps(node, ensure_ascii=False)
 
 
 def columns_of_tree(node: Tree) -> list[str]:
-    """The dotted paths of the columns of a node, in order, each once."""
+    """Return the dotted paths of the columns of a node, in order, each once."""
     if node[0] == "column":
         return [node[2]]
     if node[0] == "constant":
@@ -130,7 +130,7 @@ def columns_of_tree(node: Tree) -> list[str]:
 
 
 def with_columns(node: Tree, change: Callable[[Any], Any]) -> list[Any]:
-    """The node with another name in the place of each column's."""
+    """Return the node with changed names of columns."""
     if node[0] == "column":
         return [*node[:2], change(node[2])]
     if node[0] == "constant":
@@ -139,7 +139,7 @@ def with_columns(node: Tree, change: Callable[[Any], Any]) -> list[Any]:
 
 
 def functions_of(node: Tree) -> set[str]:
-    """The functions of a node, and "cast" if it casts to another type than JSON."""
+    """Return the functions of a node, and "cast" if it casts to another type than JSON."""
     if node[0] in ("column", "constant"):
         return set()
     own = set() if node[0] == "cast" and node[1] == "JSON" else {node[0]}
@@ -147,17 +147,17 @@ def functions_of(node: Tree) -> set[str]:
 
 
 def minor_version() -> str:
-    """The installed DuckDB's version without the last number."""
+    """Return the installed DuckDB's version without the last number."""
     return ".".join(version().split(".")[:2])
 
 
 def serves(node: Tree, duckdb_version: str) -> bool:
-    """Whether values that a minor version of DuckDB computed are those of the installed one."""
+    """Return True if the installed DuckDB computes the same values as a minor version did."""
     return functions_of(node) <= PINNED or duckdb_version == minor_version()
 
 
 def value_type(node: Tree) -> pa.DataType | None:
-    """The Arrow type of the values of a node; None if they have no order."""
+    """Return the Arrow type of the values of a node; None if they have no order."""
     dtype = arrow_type("VARCHAR" if node[1] == "JSON" else node[1])
     is_other = node[1] in ("UUID", "HUGEINT", "INTERVAL")
     return None if dtype is None or is_other or canon.order_class(dtype) is None else dtype
@@ -167,10 +167,10 @@ def value_type(node: Tree) -> pa.DataType | None:
 
 
 def read_expression(text: str, schema: pa.Schema) -> Tree:
-    """The node of a text over the columns of a schema.
+    """Return the node of a text over the columns of a schema.
 
-    Raises PredicateError for what is no scalar, deterministic expression; SchemaError for one whose values have no
-    order, or that is no call of functions on columns and constants.
+    Raise PredicateError for a text that is not a scalar, deterministic expression; SchemaError if its values have no
+    order, or if it is not a call of functions on columns and constants.
     """
     sql = in_duckdb_sql(text)
     node = _read(sql, schema)
@@ -184,7 +184,7 @@ def read_expression(text: str, schema: pa.Schema) -> Tree:
 
 
 def flat_schema(node: Tree, schema: pa.Schema) -> pa.Schema:
-    """The leaves that a node reads, each as a column that has the dotted path as its name."""
+    """Return the leaves that a node reads as columns, each named by its dotted path."""
     return pa.schema([pa.field(path, resolve(path, schema).type) for path in columns_of_tree(node)])
 
 
@@ -208,7 +208,7 @@ class Computation:
 
     node      its columns are names of `schema`
     schema    the columns, in the types of the table
-    duckdb    the minor version whose values are wanted
+    duckdb    the minor version whose values are required
     """
 
     node: Tree
@@ -217,16 +217,16 @@ class Computation:
 
     @property
     def type(self) -> pa.DataType | None:
-        """Of the values."""
+        """The type of the values."""
         return value_type(self.node)
 
     def values(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """The value in each row. Raises SchemaError if DuckDB fails on a row, or is of a version with other values."""
+        """Return the value in each row. Raise SchemaError if DuckDB fails, or its version may compute other values."""
         text, dtype, pairs = sql_of(self.node), value_type(self.node), zip(columns, self.schema, strict=True)
         if not serves(self.node, self.duckdb):
             raise SchemaError(f"{text} is indexed by DuckDB {self.duckdb}, and DuckDB {minor_version()} is installed")
         try:
-            columns_in(parse_sql(text), text, self.schema, are_tested=True)  # an index may come from anyone
+            columns_in(parse_sql(text), text, self.schema, are_tested=True)  # an index may have an untrusted source
             arrays = [column if column.type == field.type else column.cast(field.type) for column, field in pairs]
             rows = pa.Table.from_arrays(arrays, schema=self.schema)
             return combine(evaluate_values(text, rows, pa.field("value", dtype)))

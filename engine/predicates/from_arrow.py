@@ -1,16 +1,16 @@
-"""pyarrow expressions, read from their own serialized form.
+"""pyarrow expressions, read from their serialized form.
 
-An Arrow expression has no public way in. Its pickle is an Arrow IPC file (Arrow C++, `expression.cc`, "Serialize"): one
-record batch whose columns are the literals and options, and whose schema metadata is the tree in prefix order
+pyarrow has no public API for the parts of an expression. Its pickle is an Arrow IPC file (Arrow C++, `expression.cc`,
+"Serialize"): a record batch: its columns are the literals and options, its schema metadata is the tree in prefix order
 
     call NAME ... end NAME | field_ref NAME | nested_field_ref COUNT, and as many field_refs
     literal COLUMN | options COLUMN
 
-That is exact, where the printed form is not (it drops types and abbreviates lists). Keys repeat, which pyarrow's own
-metadata hides, so they are read through the C data interface.
+This form is exact; the printed form drops types and abbreviates lists. Keys repeat, which pyarrow's own metadata hides,
+so they are read through the C data interface.
 
-A part that is not as expected is Unknown, with its share of the serialized form, by which pyarrow tests it on rows
-(`validate`, `evaluate`): under pyarrow's own comparisons then, in which NaN is greater than nothing.
+A part in an unexpected form is Unknown, with its share of the serialized form. pyarrow tests it on rows (`validate`,
+`evaluate`), with pyarrow's own comparisons, in which NaN is not greater than any value.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class _NotUnderstoodError(Exception):
 
 
 def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is_sql: bool = False) -> Node:
-    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 is true, and false in pyarrow. If a
-    schema is given, pyarrow also tests the parts that we cannot test on columns of its types.
+    """Return the predicate that a pyarrow expression means, with our comparisons: NaN > 5 is true; in pyarrow it is
+    false. If a schema is given, pyarrow also tests the parts that we cannot test on columns of its types.
 
     If the expression is an engine's (`is_sql`), `isin` of a null is NULL, as in SQL and polars (FALSE in pyarrow), and
     pyarrow tests nothing, because its meaning may differ from that engine's.
-    Raises PredicateError if a field of a struct has the dotted name of a column of the schema.
+    Raise PredicateError if a field of a struct has the dotted name of a column of the schema.
     """
     try:
         return _Reader(_Serialized.of(expression), schema, is_sql).predicate()
@@ -84,7 +84,7 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
 
 
 def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """The columns of a schema that an expression reads; all of them if that is not known."""
+    """Return the columns of a schema that an expression reads; all of them if that is unknown."""
     try:
         names = _names_in(_Serialized.of(expression))
     except (pa.ArrowException, ValueError, TypeError, LookupError, struct.error, StopIteration, RecursionError):
@@ -93,7 +93,7 @@ def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
 
 
 def _names_in(source: _Serialized) -> dict[str, None]:
-    """The names of the columns that an expression reads, in any order."""
+    """Return the names of the columns that an expression reads, in any order."""
     return {(one.path[0] if isinstance(one, _Field) else one.name): None for one in _columns_in(_tree(source))}
 
 
@@ -114,7 +114,7 @@ def _check_paths(tree: Any, schema: pa.Schema | None) -> None:
 
 
 def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that a serialized expression reads, once it is certain that pyarrow can test it on such rows."""
+    """Return the columns that a serialized expression reads, after checking that pyarrow can test it on such rows."""
     names = _names_in(_Serialized.read(pa.py_buffer(expression)))
     for name in names:
         resolve(name, schema)
@@ -126,7 +126,7 @@ def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
-    """One outcome per row, by pyarrow. Raises PredicateError if pyarrow fails."""
+    """Return one outcome per row, from pyarrow. Raise PredicateError if pyarrow fails."""
     from pyarrow import acero
 
     try:
@@ -152,8 +152,8 @@ _TEXT_TESTS = {
 
 
 def text_test(expression: bytes, column: str) -> tuple[str, list[str], bool]:
-    """The test of a column's texts that a serialized expression is: DuckDB's function of the same meaning, its other
-    arguments, and whether case is ignored. Raises LookupError or ValueError for any other expression."""
+    """Return the test of a column's texts in a serialized expression: DuckDB's function with the same meaning, its
+    other arguments, and if case is ignored. Raise LookupError or ValueError for any other expression."""
     tree = _tree(_Serialized.read(pa.py_buffer(expression)))
     if not isinstance(tree, _Call) or tree.arguments != [Column(column)]:
         raise ValueError("no test of this column")
@@ -166,7 +166,7 @@ def text_test(expression: bytes, column: str) -> tuple[str, list[str], bool]:
 
 
 class _ArrowSchema(ctypes.Structure):
-    """The head of `struct ArrowSchema` of the Arrow C data interface."""
+    """The first fields of `struct ArrowSchema` of the Arrow C data interface."""
 
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 
@@ -189,7 +189,7 @@ class _Serialized:
         return cls(batch, _metadata_items(batch.schema))
 
     def part(self, call: _Call) -> bytes:
-        """The serialized form of one call."""
+        """Return the serialized form of one call."""
         metadata = pa.KeyValueMetadata(self.items[call.start : call.stop])
         schema = pa.schema(list(self.batch.schema), metadata=metadata)
         sink = pa.BufferOutputStream()
@@ -199,7 +199,7 @@ class _Serialized:
 
 
 def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Keys and values of a schema's metadata, in order and with repeats."""
+    """Return the keys and values of a schema's metadata, in order and with repeats."""
     capsule = schema.__arrow_c_schema__()
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -220,13 +220,13 @@ def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
         return ctypes.string_at(address + position - size_bytes, size_bytes).decode()
 
     items = [(take_text(), take_text()) for _ in range(take_count())]
-    del capsule  # held until here: it owns the memory
+    del capsule  # it owns the memory until here
     return items
 
 
 def _tree(source: _Serialized) -> Any:
     items, batch = source.items, source.batch
-    calls: list[_Call] = []  # those that have not ended yet
+    calls: list[_Call] = []  # the calls that have not ended yet
     position = 0
     while True:
         tree: Any
@@ -315,18 +315,18 @@ class _Reader:
         return _leaf(tree, self._is_sql)
 
     def _null_or(self, tree: _Call) -> Node:
-        """`if_else(is_valid(x), test, null)`: DuckDB's form of IN."""
+        """Read `if_else(is_valid(x), test, null)`, which is DuckDB's form of IN."""
         condition, test, otherwise = tree.arguments
         is_of_valid = isinstance(condition, _Call) and condition.name == "is_valid"
         if not is_of_valid or not isinstance(otherwise, pa.Scalar) or otherwise.is_valid:
             raise _NotUnderstoodError("if_else is not understood")
         column, node = _column(condition.arguments[0]), self._understood(test)
-        if isinstance(node, In) and node.operand == column:  # NULL where x is
+        if isinstance(node, In) and node.operand == column:  # NULL if x is
             return node
         return Or((And((Not(IsNull(column)), node)), And((IsNull(column), Constant(None)))))
 
     def _connected(self, tree: _Call, kind: type[And] | type[Or]) -> Node:
-        # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
+        # a & b & c nests to the left: a loop reads it, because recursion could exhaust the stack
         name, children = tree.name, []
         while isinstance(tree, _Call) and tree.name == name:
             children.append(self._predicate(tree.arguments[1]))

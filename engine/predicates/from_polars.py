@@ -1,7 +1,7 @@
-"""polars expressions. polars tests the parts that are not understood; they prune nothing.
+"""polars expressions. polars tests the parts that we do not understand; they prune nothing.
 
-polars writes an expression as JSON, whose form differs between its versions. What is read of it is small: AND, OR, NOT,
-comparisons of a column with a literal number, text or boolean, and null tests; all else is left to polars, whole.
+polars writes an expression as JSON, whose form differs between its versions. Only a small part is read: AND, OR, NOT,
+comparisons of a column with a literal number, text or boolean, and null tests. polars tests everything else unchanged.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ACROSS_ROWS = re.compile(
     |NullCount|Quantile|Mode|Skew|Kurtosis|Entropy|Product|Correlation|LowerBound|UpperBound|Hist|QCut""",
     re.VERBOSE,
 )
-# What reading raises for JSON of another form, and for literals that we do not have.
+# The errors of reading JSON in another form, and of literals that we do not support.
 _NOT_READ = (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException)
 
 
 def from_polars(expression: Any, schema: pa.Schema | None = None) -> Node:
-    """The predicate that a polars expression means. Raises PredicateError for what is no expression."""
+    """Return the predicate that a polars expression means. Raise PredicateError for any other argument."""
     if not hasattr(expression, "meta") or not hasattr(expression, "alias"):
         raise PredicateError(f"of polars an expression is expected, not a {type(expression).__name__}")
     try:
@@ -50,11 +50,11 @@ def from_polars(expression: Any, schema: pa.Schema | None = None) -> Node:
 
 
 def _tree(expression: Any) -> Any:
-    """The expression as parsed JSON; None if JSON cannot contain it: Python functions, NaN and infinity."""
+    """Return the expression as parsed JSON; None if JSON cannot contain it: Python functions, NaN and infinity."""
     try:
         text = expression.meta.serialize(format="json")
         return json.loads(text) if _of_json(text).meta.eq(expression) else None
-    except Exception:  # whatever polars raises for an expression that it cannot write
+    except Exception:  # polars raises errors of many classes for an expression that it cannot write
         return None
 
 
@@ -88,7 +88,7 @@ def _read(tree: Any, schema: pa.Schema | None) -> Node:
 
 
 def _implied(body: Any, schema: pa.Schema | None) -> Node | None:
-    """What `list.contains` and `arr.contains` of a literal imply of the list's elements."""
+    """Return the condition on a list's elements that `list.contains` and `arr.contains` of a literal imply."""
     ((_, name),) = body["function"].items()
     lists, literal = map(_operand, body["input"])
     is_contains = body["function"].keys() <= {"ListExpr", "ArrayExpr"} and "Contains" in name
@@ -99,8 +99,8 @@ def _implied(body: Any, schema: pa.Schema | None) -> Node | None:
 
 
 def _means_the_same(node: Node, schema: pa.Schema) -> bool:
-    """Return True if polars compares values unchanged: it casts a literal to the column's type, or both to a third, and
-    loses digits of floats, decimals, large integers and times."""
+    """Return True if polars compares the values unchanged. It casts a literal to the column's type, or both to a third
+    type, and loses digits of floats, decimals, large integers and times."""
     if unknowns(bind(node, schema)):
         return False
     if isinstance(node, And):
@@ -182,8 +182,8 @@ def _operand(tree: Any) -> Column | Literal | None:
 
 
 def _time_of_polars_1(tree: Any) -> list | None:
-    """[count, unit, zone] of a literal as polars 1 writes it: in UTC, cast to a time without a zone; if it is in UTC,
-    that is given the zone again."""
+    """Return [count, unit, zone] of a literal in polars 1's form: in UTC, cast to a time without a zone. If its zone is
+    UTC, polars adds the zone again."""
     function = tree.get("Function")
     if function is not None:
         zone = function["function"].get("TemporalExpr", {}).get("ReplaceTimeZone")
@@ -196,7 +196,7 @@ def _time_of_polars_1(tree: Any) -> list | None:
 
 
 def _members(tree: Any) -> list[Any]:
-    """The values of a list, which polars writes as an Arrow stream; a null among them matches nothing."""
+    """Return the values of a list, which polars writes as an Arrow stream, without nulls, which match nothing."""
     ((_, listed),) = tree["Literal"].items()
     values = pa.ipc.open_stream(bytes(listed["List"])).read_all().column(0)
     if not (pa.types.is_integer(values.type) or pa.types.is_float64(values.type) or values.type == pa.string_view()):
@@ -205,7 +205,7 @@ def _members(tree: Any) -> list[Any]:
 
 
 def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that a serialized expression reads, once it is certain that polars can test it on such rows."""
+    """Return the columns that a serialized expression reads, after checking that polars can test it on such rows."""
     test = _expression(expression)
     if _reads_other_rows(test):
         raise PredicateError(
@@ -224,11 +224,11 @@ def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _reads_other_rows(expression: Any) -> bool:
-    """Whether the value for a row depends on other rows. False if JSON cannot contain the expression: it calls a
-    function of Python."""
+    """Return True if the value for a row depends on other rows. Return False for Python functions, which JSON cannot
+    contain."""
     try:
         waiting = [json.loads(expression.meta.serialize(format="json"))]
-    except Exception:  # whatever polars raises
+    except Exception:  # polars raises errors of many classes
         return False
     while waiting:
         node = waiting.pop()
@@ -242,7 +242,7 @@ def _reads_other_rows(expression: Any) -> bool:
                 kind = _first(function)
                 if kind in ("Boolean", "Bitwise") or (kind == "StringExpr" and "ConcatVertical" in function[kind]):
                     kind = _first(function[kind])
-            elif kind not in ("Column", "Literal", "evaluation"):  # what is evaluated within a list is of one row
+            elif kind not in ("Column", "Literal", "evaluation"):  # an evaluation within a list reads one row
                 waiting.append(body)
             if _ACROSS_ROWS.fullmatch(kind):
                 return True
@@ -254,7 +254,7 @@ def _first(function: str | dict[str, Any]) -> str:
 
 
 def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
-    """One outcome per row, by polars. Raises PredicateError if polars fails, or does not return one per row."""
+    """Return one outcome per row, from polars. Raise PredicateError if polars fails, or does not return one per row."""
     import polars
 
     try:
@@ -268,7 +268,7 @@ def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
 
 
 def text_test(expression: bytes, column: str) -> tuple[str, list[Any], bool]:
-    """As `from_arrow.text_test`."""
+    """Return the same as `from_arrow.text_test`."""
     body = json.loads(_expression(expression).meta.serialize(format="json"))["Function"]
     subject, text = map(_operand, body["input"])
     if subject != Column(column) or not isinstance(text, Literal):

@@ -1,8 +1,9 @@
-"""The range, or the prefix, that follows for the one column of a term that DuckDB tests. It prunes.
+"""The range or prefix of a column that follows from a term that DuckDB tests. It prunes.
 
-    TRUE(term)  implies  TRUE(what is given here),      for every row, whatever is in it
+    TRUE(term)  implies  TRUE(the result),      for every row and every value
 
-It does not replace the term, and is never under a NOT: it may be FALSE if the term is NULL. Each rule gives its reason.
+The result does not replace the term, and is never under a NOT: it may be FALSE if the term is NULL. Rules state their
+reasons.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _YEARS = range(1, 9_999)
 
 
 def implied_by(tree: Parsed, bound_tree: Bound, reader: Operands) -> Node | None:
-    """What follows from a comparison of a function of one column with a constant; None if no rule applies."""
+    """Return the condition that follows from a function of a column compared with a constant; None without a rule."""
     paired = same_operands(tree, bound_tree)
     if paired is None or tree.op not in ("=", "<", "<=", ">", ">="):
         return None
@@ -50,9 +51,9 @@ def implied_by(tree: Parsed, bound_tree: Bound, reader: Operands) -> Node | None
 
 
 def implied_of_elements(tree: Parsed, bound_tree: Bound, reader: Operands) -> Node | None:
-    """What follows for the elements of a list column: a list that contains a value has an element that equals it.
+    """Return the condition that follows for a list column: a list that contains a value has an element equal to it.
 
-    Both functions of two lists ignore nulls. Nothing follows from a list within a constant one: it may be empty.
+    Functions of two lists ignore nulls. Nothing follows for a list within a constant list: it may be empty.
     """
     paired = same_operands(tree, bound_tree)
     if paired is None or len(paired.children) != 2 or len(tree.children) != 2:
@@ -73,27 +74,27 @@ def implied_of_elements(tree: Parsed, bound_tree: Bound, reader: Operands) -> No
 
 _CONTAINS = frozenset({"list_contains", "array_contains", "list_has", "array_has"})
 _HAS_ANY = frozenset({"list_has_any", "array_has_any", "&&"})
-_HAS_ALL = {"list_has_all": 0, "array_has_all": 0, "@>": 0, "<@": 1}  # the place of the list that has all of the other
+_HAS_ALL = {"list_has_all": 0, "array_has_all": 0, "@>": 0, "<@": 1}  # the position of the containing list
 
 
 # -- times, cut down to a unit, or moved ------------------------------------------------------------------------------
 
 
 def _cast(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
-    """CAST(ts AS DATE) is the day that ts is in, counted down also before 1970: day <= ts < day + 1."""
+    """Apply: CAST(ts AS DATE) is the day of ts, rounded down also before 1970: day <= ts < day + 1."""
     if call.type != "DATE":
         return None
     return _cut_down(call.children[0], op, value, DAY_NS, reader)
 
 
 def _date_trunc(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
-    """date_trunc(unit, ts) is the start of the unit that ts is in: start <= ts < start + the longest that a unit is."""
+    """Apply: date_trunc(unit, ts) is the start of the unit: start <= ts < start + the longest length of the unit."""
     unit = str(call.children[0].value).lower()
     return _cut_down(call.children[1], op, value, _NS_AT_MOST[unit], reader) if unit in _NS_AT_MOST else None
 
 
 def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: Operands) -> Node | None:
-    """Of f(x) <= x < f(x) + unit: f(x) < m and f(x) <= m give x < m + unit; f(x) > m and f(x) >= m give x >= m."""
+    """Apply f(x) <= x < f(x) + unit: f(x) < m and f(x) <= m imply x < m + unit; f(x) > m and f(x) >= m imply x >= m."""
     column, slack = _time_column(operand, reader)
     if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
         return None
@@ -101,15 +102,15 @@ def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: Operand
 
 
 def _between(column: Column, op: str, first: int, stop: int) -> Node:
-    """The part of first <= x < stop that follows from f(x) op m, if all of it follows from f(x) = m."""
+    """Return the part of first <= x < stop that follows from f(x) op m, if the whole range follows from f(x) = m."""
     start, end = (Literal(Temporal("timestamp", ns)) for ns in (first, stop))
     parts = (Comparison(">=", column, start), Comparison("<", column, end))
     return And(parts) if op == "=" else parts[1 if op in ("<", "<=") else 0]
 
 
 def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int]:
-    """A column of instants, and by how many nanoseconds DuckDB may round its values before it cuts or moves them."""
-    while operand.op == "cast" and "_NS" in operand.children[0].type:  # to microseconds
+    """Return a column of instants, and by how many nanoseconds DuckDB may round its values before it uses them."""
+    while operand.op == "cast" and "_NS" in operand.children[0].type:  # a cast to microseconds
         operand = operand.children[0]
     column = reader.column(operand)
     dtype = reader.type_of(column)
@@ -119,7 +120,7 @@ def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int]:
 
 
 def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
-    """year(ts) = y where ts is from the first of January of y to that of y + 1, and it never falls as ts grows."""
+    """Apply: year(ts) = y if ts is between the first of January of y and of y + 1; the year never falls as ts grows."""
     operand = call.children[-1]
     if call.op == "date_part" and str(call.children[0].value).lower() != "year":
         return None
@@ -135,7 +136,7 @@ def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> N
 
 
 def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
-    """ts + d is from ts + least to ts + most, where d has months: of 28 to 31 days, and the day may be cut by 3."""
+    """Apply: ts + d is between ts + least and ts + most: months have 28 to 31 days, and the day may be cut by 3."""
     column, slack = _time_column(call.children[0], reader)
     (step,) = reader.constants(tree.children[1:2], call.children[1:2])
     if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
@@ -156,7 +157,7 @@ def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> 
 
 
 def _sum(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
-    """x + c op v, of integers, is x op v - c: DuckDB does not wrap, it fails on a row where a sum leaves the type."""
+    """Apply: for integers, x + c op v is x op v - c. DuckDB does not wrap: it fails on a row that overflows."""
     if len(call.children) != 2 or len(tree.children) != 2:
         return None
     at = 0 if call.children[0].has_columns() else 1
@@ -181,7 +182,7 @@ def _is_integer(operand: Bound, reader: Operands) -> bool:
 
 
 def _substring(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
-    """substr(s, 1, n) = 'abc': what is cut from the beginning of s, at whatever length, is what s begins with."""
+    """Apply: substr(s, 1, n) = 'abc' implies that s begins with 'abc', for any n."""
     if len(call.children) != 3 or reader.literal(tree.children[1], call.children[1]).value != 1:
         return None
     return _prefix(call, tree, op, value, reader)

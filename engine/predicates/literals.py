@@ -3,8 +3,7 @@
 A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, a UUID, or a `Temporal`: an exact
 count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
 
-`literal_value` converts Python, numpy, pandas and Arrow values; `parse_temporal` reads text; `literal_sql` writes SQL
-of DuckDB.
+`literal_value` converts Python, numpy, pandas and Arrow values; `parse_temporal` reads text; `literal_sql` is SQL.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .duckdb_trees import type_sql
 DAY_NS = 86_400_000_000_000
 _SECOND_NS = 1_000_000_000
 _DECIMAL_EXPONENT_MAX = 1_000
-_INTEGER_BITS_MAX = 3_325  # of 1,000 digits and one more, which a decimal may have, too
+_INTEGER_BITS_MAX = 3_325  # for 1,000 digits and one more, which a decimal may also have
 _INTEGER_END = 1 << 256
 NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 UUID_BYTES = 16
@@ -40,7 +39,7 @@ _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class Temporal(NamedTuple):
-    """`kind` is "timestamp", "date" (since 1970-01-01 UTC), "time" (since midnight) or "duration"; `ns` is exact."""
+    """A time: "timestamp", "date" (since 1970-01-01 UTC), "time" (since midnight) or "duration", in exact `ns`."""
 
     kind: str
     ns: int
@@ -50,7 +49,7 @@ LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | 
 
 
 def literal_value(value: object) -> LiteralValue:
-    """The one form of a Python, numpy, pandas or Arrow value. Raises PredicateError for what cannot be a literal."""
+    """Return the literal form of a Python, numpy, pandas or Arrow value. Raise PredicateError if it has none."""
     if type(value) is int:
         return value if -_INTEGER_END < value < _INTEGER_END else _checked_integer(value)
     if type(value) is str:
@@ -99,7 +98,7 @@ def _from_decimal(value: decimal.Decimal) -> LiteralValue:
     numerator, denominator = value.as_integer_ratio()
     if denominator == 1:
         return numerator
-    return decimal.Decimal(format(value, "f").rstrip("0"))  # not normalize(), which rounds to the context's digits
+    return decimal.Decimal(format(value, "f").rstrip("0"))  # normalize() would round to the context's digits
 
 
 def _checked_text(text: str) -> str:
@@ -116,7 +115,7 @@ def _from_datetime(value: dt.date | dt.time | dt.timedelta) -> LiteralValue:
     if isinstance(value, dt.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(dt.UTC).replace(tzinfo=None)
-        # pandas' Timestamp is a datetime with the nanoseconds within a microsecond in a field of their own
+        # pandas' Timestamp is a datetime with the nanoseconds within a microsecond in a separate field
         return Temporal("timestamp", _microseconds(value - _EPOCH) * 1_000 + getattr(value, "nanosecond", 0))
     if isinstance(value, dt.date):
         return Temporal("date", (value.toordinal() - _EPOCH_DAY_ORDINAL) * DAY_NS)
@@ -144,7 +143,7 @@ def _from_numpy(value: np.generic) -> LiteralValue:
 
 
 def _from_numpy_time(value: np.datetime64 | np.timedelta64) -> Temporal:
-    """A time in any of numpy's units, which may be several of one, as datetime64[25s]."""
+    """Return a time in any of numpy's units, which may be a multiple of one, as in datetime64[25s]."""
     unit, count = np.datetime_data(value.dtype)
     kind = "timestamp" if isinstance(value, np.datetime64) else "duration"
     if unit in ("Y", "M") and kind == "timestamp":
@@ -195,10 +194,10 @@ _UUID_PATTERN = re.compile(rf"(?:urn:uuid:)?{_UUID_DIGITS}|{{{_UUID_DIGITS}}}", 
 
 
 def parse_temporal(text: str, kind: str) -> Temporal | None:
-    """The date, timestamp or time of day in a text; None if the text contains none.
+    """Return the date, timestamp or time of day in a text; None if there is none.
 
-    `kind` is "timestamp", "date" or "time". A date is a timestamp at midnight; a text with a time of day, read as a
-    date, stays a timestamp, so nothing is cut off.
+    `kind` is "timestamp", "date" or "time". A date is a timestamp at midnight. If a text with a time of day is read as
+    a date, it stays a timestamp, so nothing is cut off.
     """
     text = text.strip()
     if kind == "time":
@@ -222,7 +221,7 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
 
 
 def parse_uuid(text: str) -> uuid.UUID | None:
-    """The UUID in a text; None if the text is none."""
+    """Return the UUID in a text; None if the text is not a UUID."""
     match = _UUID_PATTERN.fullmatch(text.strip())
     return None if match is None else uuid.UUID(hex=next(filter(None, match.groups())))
 
@@ -244,21 +243,21 @@ def _zone_ns(zone: str | None) -> int:
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year: Python's dates end at the years 1 and
-    9999. A month 13 is January of the next year."""
+    """Return days since 1970-01-01 in the proleptic Gregorian calendar, for any year; Python's dates are limited to the
+    years 1 to 9999. Month 13 is January of the next year."""
     months = np.datetime64((year - 1970) * 12 + month - 1, "M")
     return int(months.astype("datetime64[D]").astype(np.int64)) + day - 1
 
 
 def _civil_from_days(days: int) -> tuple[int, int, int]:
-    """The inverse of `days_from_civil`: year, month, day."""
+    """Return (year, month, day): the inverse of `days_from_civil`."""
     months = int(np.datetime64(days, "D").astype("datetime64[M]").astype(np.int64))
     year, month = 1970 + months // 12, months % 12 + 1
     return year, month, days - days_from_civil(year, month, 1) + 1
 
 
 def literal_sql(value: LiteralValue) -> str:
-    """SQL of DuckDB for a literal."""
+    """Return a literal as DuckDB SQL."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -292,12 +291,12 @@ def literal_sql(value: LiteralValue) -> str:
 
 
 def string_sql(text: str) -> str:
-    """A string literal in single quotes."""
+    """Return a string literal in single quotes."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def quoted(name: str) -> str:
-    """A name in double quotes."""
+    """Return a name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -319,7 +318,7 @@ def _time_text(ns: int) -> str:
 
 
 def no_truth(what: object) -> PredicateError:
-    """The error for `if`, `and`, `or` and chained comparisons of what is not yet TRUE or FALSE."""
+    """Return the error for `if`, `and`, `or` and chained comparisons of a value that is not yet TRUE or FALSE."""
     return PredicateError(
         f"{what} has no truth value: combine predicates with & | ~ (parentheses around each), not with and, or, not; "
         "write col('x').between(1, 5), not 1 < col('x') < 5"
@@ -348,8 +347,8 @@ class Column(Operand):
 
 @dataclass(frozen=True)
 class Elements(Operand):
-    """The elements of a list column. A comparison is TRUE if it is TRUE for one of them. It is only in what is implied
-    by a part of a predicate (`ast.Unknown`), and never below a NOT."""
+    """The elements of a list column. A comparison is TRUE if it is TRUE for one of them. It occurs only in conditions
+    that a part of a predicate implies (`ast.Unknown`), and never below a NOT."""
 
     name: str
 
@@ -360,7 +359,7 @@ class Elements(Operand):
 @dataclass(frozen=True)
 class Computed(Operand):
     """An expression that an index may cover: the key and the text of its node (`expressions.py`), and the type of its
-    values. Like `Elements` it is only in what is implied by a part of a predicate."""
+    values. It occurs only in implied conditions, as `Elements` does."""
 
     key: str
     text: str
@@ -372,7 +371,7 @@ class Computed(Operand):
 
 @dataclass(frozen=True, eq=False)
 class Literal(Operand):
-    """A value, in the one form that `literal_value` returns."""
+    """A value, in the form that `literal_value` returns."""
 
     value: LiteralValue
 
@@ -380,7 +379,7 @@ class Literal(Operand):
         object.__setattr__(self, "value", literal_value(self.value))
 
     def _key(self) -> tuple[str, str]:
-        # in Python 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
+        # Python treats 1, 1.0 and True, and 0.0 and -0.0, as equal; as literals they differ
         return type(self.value).__name__, repr(self.value)
 
     def __eq__(self, other: object) -> bool:
@@ -395,7 +394,7 @@ class Literal(Operand):
 
 @dataclass(frozen=True)
 class Cast(Operand):
-    """A column read as another type. Only casts that lose nothing can be bound; DuckDB tests others."""
+    """A column cast to another type. Only casts that lose nothing can be bound; DuckDB tests others."""
 
     operand: Operand
     type: pa.DataType

@@ -1,17 +1,17 @@
-"""Which outcomes a predicate may still have for the rows of a unit: sets of TRUE, FALSE and NULL, as three bits.
+"""The outcomes that a predicate may have for the rows of a unit: sets of TRUE, FALSE and NULL, as three bits.
 
 AND, OR and NOT map sets to sets: the result contains every outcome that some pair of outcomes gives. They are tables of
-8 x 8 and 8 entries, and each is one numpy take for a million units. This is sound under NOT, NULL and partial
-knowledge. An inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
+8 x 8 and 8 entries; each is one numpy take for a million units. This is sound under NOT, NULL and partial evidence. An
+inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
 
     {}  0      T  1      F  2      TF  3      N  4      TN  5      FN  6      TFN  7
 
 The empty set means that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
 treats it as unknown: contradictory evidence must never prune.
 
-A unit's possible values are null, NaN and an interval (see `possible_values`); the outcome set of a term is the union
-of what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here
-depends on types. Loops run over literals, never over units. A filter excludes outcomes of a term (`probe_values`,
+A unit's possible values are null, NaN and an interval (see `possible_values`). The outcome set of a term is the union
+of the outcomes for each of these. Intervals are compared as order codes (int64) or order bytes (binary), so little code
+here depends on types. Loops run over literals, never over units. A filter excludes outcomes of a term (`probe_values`,
 `member_outcomes`); the sets of several sources are intersected by `&`.
 """
 
@@ -70,17 +70,17 @@ NOT_TABLE = np.array([sum({_BIT[_not(a)] for a in _members(s)}) for s in range(8
 
 
 def and_outcomes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """uint8 [n] sets of `left AND right`, unit by unit."""
+    """Return the sets of `left AND right` for each unit: uint8 [n]."""
     return AND_TABLE.take((left << 3) | right)
 
 
 def or_outcomes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """uint8 [n] sets of `left OR right`, unit by unit."""
+    """Return the sets of `left OR right` for each unit: uint8 [n]."""
     return OR_TABLE.take((left << 3) | right)
 
 
 def not_outcomes(child: np.ndarray) -> np.ndarray:
-    """uint8 [n] sets of `NOT child`, unit by unit."""
+    """Return the sets of `NOT child` for each unit: uint8 [n]."""
     return NOT_TABLE.take(child)
 
 
@@ -90,11 +90,11 @@ def evaluate(
     count: int,
     inner: Mapping[Node, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """uint8 [count]: the set of possible outcomes of a bound predicate in each of `count` units.
+    """Return the set of possible outcomes of a bound predicate in each of `count` units: uint8 [count].
 
-    `term_outcomes` gives the sets of one term (of any shape that broadcasts to [count]); evidence from several sources
-    about one term is intersected (&) there. `inner` holds what is known, of units, of negations, of residuals, and of
-    conjunctions (maybe parts of larger ones) as a whole: more than follows from their parts.
+    `term_outcomes` returns the sets of one term (in any shape that broadcasts to [count]); it intersects (&) evidence
+    from several sources about a term. `inner` contains the sets of other nodes: negations, unknown parts and residuals,
+    and conjunctions (possibly parts of larger ones), if more can be excluded than follows from their parts.
     """
     inner = inner or {}
     result = _evaluate(node, term_outcomes, inner, by_first_child(inner))
@@ -102,7 +102,7 @@ def evaluate(
 
 
 def by_first_child(parts: Iterable[Node]) -> dict[Node, list[And]]:
-    """The conjunctions among some parts of a predicate, so that those within a larger one are found by its children."""
+    """Return the conjunctions among parts, by their first children. `parts_within` finds those within a larger one."""
     by_child: dict[Node, list[And]] = {}
     for part in parts:
         if isinstance(part, And):
@@ -111,7 +111,7 @@ def by_first_child(parts: Iterable[Node]) -> dict[Node, list[And]]:
 
 
 def parts_within(node: And, conjunctions: Mapping[Node, Sequence[And]]) -> Iterator[And]:
-    """Those conjunctions all of whose children are children of `node`."""
+    """Yield the conjunctions whose children are all children of `node`."""
     if conjunctions:
         children = set(node.children)
         for child in node.children:
@@ -133,7 +133,7 @@ def _evaluate(
             result = combined(result, _evaluate(child, term_outcomes, inner, conjunctions))
         if isinstance(node, And):
             for part in parts_within(node, conjunctions):
-                result = result & (inner[part] | np.uint8(ANY & ~TRUE))  # TRUE where all parts are, and only there
+                result = result & (inner[part] | np.uint8(ANY & ~TRUE))  # the whole is TRUE only if this part is
         return result
     if isinstance(node, Not):
         result = not_outcomes(_evaluate(node.child, term_outcomes, inner, conjunctions))
@@ -146,12 +146,12 @@ def _evaluate(
 
 
 def can_match(outcomes: np.ndarray) -> np.ndarray:
-    """bool [n]: False if TRUE is impossible, so that the unit may be skipped. An empty set may match."""
+    """Return False (bool [n]) for units in which TRUE is impossible: they may be skipped. An empty set may match."""
     return ((outcomes & TRUE) != 0) | (outcomes == 0)
 
 
 def only_true(outcomes: np.ndarray) -> np.ndarray:
-    """bool [n]: True if every row of the unit matches."""
+    """Return True (bool [n]) for units in which every row matches."""
     return outcomes == TRUE
 
 
@@ -160,10 +160,10 @@ _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator
 
 
 def term_outcomes(term: Term, evidence: Mapping[str, Evidence], count: int | None = None) -> np.ndarray:
-    """uint8 [n]: the possible outcomes of a bound term in each unit, from the evidence by column name.
+    """Return the possible outcomes of a bound term in each unit (uint8 [n]), from the evidence by column name.
 
-    The outcome is unknown for a column without evidence. `count` is then the number of units; if it is None and no
-    column has evidence, the result has one element, which broadcasts.
+    A column without evidence may have any outcome. `count` is then the number of units. If it is None and no column has
+    evidence, the result has one element, which broadcasts.
     """
     if count is None:
         count = len(next(iter(evidence.values()))) if evidence else 1
@@ -180,7 +180,7 @@ def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
     if not is_exact_widening(dtype, term.type) or canon.order_class(dtype) is None:
         return np.full(len(evidence), ANY, dtype=np.uint8)
     if dtype != term.type and not canon.is_bytes_like(dtype):
-        # the same comparison in the older type: its values are the ones now read, only fewer were possible
+        # the column had an older, narrower type: compare in that type
         ref = ColumnRef(term.ref.name, term.ref.path, dtype)
         older: Node = compare_values(ref, term.op, [literal_value(value) for value in term.values])
         return evaluate(older, lambda part: _literal_outcomes(part, evidence), len(evidence))
@@ -202,7 +202,7 @@ def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
     if evidence.may_be_nan.any() and pa.types.is_floating(dtype):
         result |= evidence.may_be_nan.view(np.uint8) * np.uint8(TRUE if _holds_for_nan(term) else FALSE)
     result |= evidence.may_be_null.view(np.uint8) * np.uint8(FALSE if term.op == "<=>" else NULL)
-    # Bounds that cross contain no value, yet rows with one may exist: the evidence is wrong, so nothing is known.
+    # Bounds that cross contain no value, but the unit may have values: the evidence is wrong, so exclude nothing.
     result[interval.contradicts & evidence.may_be_value] = ANY
     return result
 
@@ -245,15 +245,15 @@ def _prefix_outcomes(term: Term, interval: CodeInterval | ByteInterval) -> Pair:
 
 
 def probe_values(term: Node) -> pa.Array | None:
-    """The values whose membership a filter could test, of the column's type, without nulls; None if no filter helps."""
+    """Return the values to look up in a filter, of the column's type, without nulls; None if no filter helps."""
     return term.values if isinstance(term, Term) and term.op in _EQUALITIES else None
 
 
 def member_outcomes(term: Term, may_contain: np.ndarray) -> np.ndarray:
-    """uint8 [n_units]: the outcomes that membership leaves possible, to be intersected (&) with those of statistics.
+    """Return the outcomes that a membership test leaves possible (uint8 [n_units]); intersect (&) them with others.
 
-    `may_contain` is bool [n_values, n_units], a row for each of `probe_values(term)`. Where no value can be there, an
-    equality is never TRUE and an inequality never FALSE; a filter contains no nulls.
+    `may_contain` is bool [n_values, n_units], one row per value of `probe_values(term)`. If a unit contains none of the
+    values, an equality is never TRUE and an inequality never FALSE there. A filter contains no nulls.
     """
     excluded = FALSE if term.op in ("!=", "not in") else TRUE
     return np.where(may_contain.any(axis=0), np.uint8(ANY), np.uint8(ANY & ~excluded))

@@ -1,7 +1,7 @@
-"""The parameters of a text, and the clock: put into DuckDB's tree as literals before it is bound.
+"""The parameters of a text, and the clock: they become literals in DuckDB's tree before it is bound.
 
-A long list after IN stays out of the tree, where a few of its values stand for all: DuckDB would take minutes and
-gigabytes to parse a million.
+A long list after IN is not put into the tree; a few of its values represent it there. DuckDB would take minutes and
+gigabytes to parse a million values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOCK = {
     "today": "date",
     "current_date": "date",
 }
-_CLOCK_WORDS = frozenset({"current_timestamp", "localtimestamp", "current_date"})  # without parentheses, too
+_CLOCK_WORDS = frozenset({"current_timestamp", "localtimestamp", "current_date"})  # also without parentheses
 _LISTS = (list, tuple, set, frozenset, pa.Array, pa.ChunkedArray)
 _WRITTEN_MAX = 100  # values of a list in the tree
 LENGTH_MAX = 1_000_000  # characters of a text
@@ -37,8 +37,8 @@ LENGTH_MAX = 1_000_000  # characters of a text
 def with_values(
     tree: dict[str, Any], params: Sequence | Mapping | None, text: str, schema: pa.Schema, are_written: bool = False
 ) -> tuple[dict[str, Any], dict[int, tuple[Literal, ...]]]:
-    """The tree with literals for parameters and the clock (the tree itself if it has neither), and the long lists by
-    the `id` of their IN in the tree. With `are_written`, long lists are literals, too."""
+    """Return the tree with literals for parameters and the clock (the same tree if it has neither), and the long lists
+    by the `id` of their IN node in the tree. With `are_written`, long lists are also literals."""
     values = _Values(text, params, {name.casefold() for name in schema.names}, are_written)
     root = {"": tree}
     if any(node.get("class") == "PARAMETER" or values.clock_of(node) for node in nodes_of(tree)):
@@ -65,7 +65,7 @@ class _Values:
         self.lists: dict[int, tuple[Literal, ...]] = {}
 
     def put_into(self, node: dict[str, Any]) -> dict[str, Any]:
-        """The node, or what replaces a parameter, the clock, or an IN of a parameter that is a list."""
+        """Return the node, or the replacement of a parameter, of the clock, or of IN with a list parameter."""
         if node.get("class") == "PARAMETER":
             return _parsed_literal(_written(self._value_of(node)))
         word = "NOT IN" if node.get("type") == "OPERATOR_NOT" else "IN"
@@ -80,7 +80,7 @@ class _Values:
         return node if clock is None else _parsed_literal(_clock_sql(clock, self._now))
 
     def clock_of(self, node: dict[str, Any]) -> str | None:
-        """The clock that a node reads. A word such as current_date reads it only if no column has that name."""
+        """Return the clock that a node reads. A word such as current_date reads it only if no column has that name."""
         if node.get("class") == "FUNCTION" and not arguments_of(node):
             return _CLOCK.get(node["function_name"].lower())
         if node.get("class") == "COLUMN_REF" and len(node["column_names"]) == 1:
@@ -89,7 +89,7 @@ class _Values:
         return None
 
     def _in_list(self, operand: dict[str, Any], word: str, values: list[Any]) -> dict[str, Any]:
-        """The node of `operand` IN or NOT IN the values."""
+        """Return the node of `operand` IN or NOT IN the values."""
         if not values:
             return _parsed_literal("FALSE" if word == "IN" else "TRUE")
         is_long = len(values) > _WRITTEN_MAX and not self._are_written
@@ -106,14 +106,14 @@ class _Values:
                 f"characters, and a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
             )
         node = _parsed_literal(f"NULL {word} ({listed})")
-        member = node["children"][0] if node["type"] == "OPERATOR_NOT" else node  # before 2.0 NOT IN is one operator
+        member = node["children"][0] if node["type"] == "OPERATOR_NOT" else node  # DuckDB 1.4: NOT IN is one operator
         member["children"][0] = operand
         if shown is not values:
             self.lists[id(member)] = literals
         return node
 
     def _value_of(self, node: dict[str, Any]) -> object:
-        """The value of a PARAMETER. Raises PredicateError if none is given."""
+        """Return the value of a PARAMETER. Raise PredicateError if none is given."""
         name: str = node["identifier"]
         is_number = name.isascii() and name.isdigit()
         place = place_of(node, self._text)
@@ -132,7 +132,7 @@ class _Values:
         return value
 
     def check_all_used(self) -> None:
-        """Raises PredicateError for a value that no parameter takes."""
+        """Raise PredicateError if a given value has no parameter."""
         if self._params is not None and len(self._used) < len(self._params):
             keys = self._params if isinstance(self._params, Mapping) else range(len(self._params))
             unused = next(key for key in keys if key not in self._used)
@@ -150,7 +150,7 @@ def _parsed_literal(sql: str) -> dict[str, Any]:
 
 
 def _written(value: object) -> str:
-    """A value as SQL."""
+    """Return a value as SQL."""
     if isinstance(value, _LISTS):
         return f"[{', '.join(map(_written, list(value)))}]"
     literal = Literal(value)  # type: ignore[arg-type]

@@ -1,12 +1,13 @@
-"""`parse` reads what users write into one tree; `prepare` also binds it to a schema and simplifies it.
+"""`parse` reads users' predicates into one tree; `prepare` also binds the tree to a schema and simplifies it.
 
-pyarrow's filters are read here: `[("a", "=", 1), ("b", "in", [2, 3])]` ANDs, `[[...], [...]]` ORs lists that AND. Their
-nulls are pyarrow's: a comparison with None is never true; in a list None matches null rows; and `not in` keeps the null
-rows unless None is listed, where SQL's NOT IN never does. NaN is as everywhere here: equal to NaN, the greatest.
+This file also reads pyarrow's filters: `[("a", "=", 1), ("b", "in", [2, 3])]` is joined by AND, `[[...], [...]]` is an
+OR of such lists. Nulls have pyarrow's meaning: a comparison with None is never true; None in a list matches null rows;
+`not in` keeps the null rows unless None is listed, whereas SQL's NOT IN never keeps them. NaN is as everywhere: the
+greatest value, equal to itself.
 
-Simplifying is exact for TRUE, FALSE and NULL at every step. NOT is pushed down by De Morgan and into terms that have
-an exact opposite (`<` and `>=`: the order is total, NaN included); nested AND and OR are flattened; constants folded;
-equal children dropped; `x = 1 OR x = 2` becomes an IN. `p OR NOT p` stays: it is NULL where p is.
+Simplifying is exact for TRUE, FALSE and NULL at every step. NOT is pushed down by De Morgan, and into terms that have
+an exact opposite (`<` and `>=`: the order is total, NaN included). Nested AND and OR are flattened, constants folded,
+equal children dropped; `x = 1 OR x = 2` becomes an IN. `p OR NOT p` stays: it is NULL if p is.
 """
 
 from __future__ import annotations
@@ -26,13 +27,10 @@ _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": "
 
 
 def parse(where: object, schema: pa.Schema | None = None, params: Sequence | Mapping | None = None) -> Node:
-    """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, a pyarrow
-    Expression or a polars one. If a schema is given, the names in the predicate are checked against it. A text needs a
-    schema, and is bound to it.
+    """Return the predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, or an
+    expression of pyarrow or polars. Names are checked against a schema, if given. A text needs one, and is bound to it.
 
-    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping).
-
-    Raises PredicateError for what is none of these or cannot be read.
+    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping). Raise PredicateError for other input.
     """
     node = _parsed(where, schema, params)
     if schema is not None:
@@ -42,8 +40,8 @@ def parse(where: object, schema: pa.Schema | None = None, params: Sequence | Map
 
 
 def prepare(where: object, schema: pa.Schema, *, tests_rows: bool = True) -> Node:
-    """`where`, parsed, bound to the schema and simplified: ready for `evaluate`. With `tests_rows` it is also ready for
-    `matches`: each part that is not understood is a `Residual`, which an engine tests."""
+    """Return `where` parsed, bound to the schema and simplified, ready for `evaluate`. With `tests_rows` it is also
+    ready for `matches`: each part that we do not understand is a `Residual`, which an engine tests."""
     try:
         bound = bind(_parsed(where, schema, None), schema)
         return simplify(_with_residuals(bound, schema) if tests_rows else bound)
@@ -66,7 +64,7 @@ def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping 
         return as_predicate(where)
     if isinstance(where, list | tuple):
         return _from_tuples(where)
-    # pyarrow.compute is loaded here already; pyarrow.dataset, whose expressions are the same class, is not
+    # pyarrow.compute is already loaded here; pyarrow.dataset, whose expressions have the same class, is not
     if isinstance(where, pa.compute.Expression):
         from .from_arrow import from_arrow
 
@@ -82,7 +80,7 @@ def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping 
 
 
 def _with_residuals(node: Node, schema: pa.Schema) -> Node:
-    """The predicate with an engine's test in place of each part that is not understood and that an engine can test."""
+    """Return the predicate with residuals for the parts that we do not understand and that an engine can test."""
     if isinstance(node, And | Or):
         return type(node)(tuple(_with_residuals(child, schema) for child in node.children))
     if isinstance(node, Not):
@@ -96,7 +94,7 @@ def _with_residuals(node: Node, schema: pa.Schema) -> Node:
 
 
 def _from_tuples(filters: Sequence) -> Node:
-    """The predicate that pyarrow filters mean. Raises PredicateError for any other shape."""
+    """Return the predicate that pyarrow filters mean. Raise PredicateError for any other shape."""
     if isinstance(filters, tuple) and filters and isinstance(filters[0], str):
         return _term(filters)
     if not filters:
@@ -135,7 +133,7 @@ _OPPOSITE = {**dict(_OPPOSITES), **{right: left for left, right in _OPPOSITES}}
 
 
 def simplify(node: Node) -> Node:
-    """A bound predicate of the same meaning, with NOT at its terms alone, and in fewer nodes."""
+    """Return a bound predicate with the same meaning and fewer nodes, in which NOT applies only to terms."""
     return _simplified(node, False)
 
 
@@ -160,7 +158,7 @@ def _opposite(node: Node) -> Node:
 
 def _combined(is_and: bool, children: list[Node]) -> Node:
     kind = And if is_and else Or
-    flat: dict[Node, None] = {}  # a dict keeps the order and drops what repeats
+    flat: dict[Node, None] = {}  # a dict keeps the order and drops duplicates
     for child in children:
         flat.update(dict.fromkeys(child.children if isinstance(child, kind) else (child,)))
     decided, neutral = Constant(not is_and), Constant(is_and)
@@ -174,7 +172,7 @@ def _combined(is_and: bool, children: list[Node]) -> Node:
 
 
 def _gathered(list_op: str, children: list[Node]) -> list[Node]:
-    """Terms on one column that together are one list: = and IN under OR, != and NOT IN under AND."""
+    """Merge terms on one column into a list: = and IN under OR, != and NOT IN under AND."""
     ops = (list_op, "=" if list_op == "in" else "!=")
     groups: dict[object, list[Term]] = {}
     for child in children:

@@ -1,7 +1,7 @@
-"""LIKE patterns: split once into plain text and wildcards, then matched by a regular expression of our own making.
+"""LIKE patterns: they are split once into plain text and wildcards, then matched by a generated regular expression.
 
-Arrow's own LIKE knows no other escape than the backslash; here the escape is already resolved. `_` is one code point of
-a text and one byte of a binary; both wildcards match line ends too.
+Arrow's own LIKE supports only the backslash as escape; here the escape is already resolved. `_` is one code point of a
+text and one byte of a binary value. Both wildcards also match line ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LENGTH_MAX = 50_000  # characters of a pattern that becomes a regular expression
 
 @dataclass(frozen=True)
 class Pattern:
-    """`parts` alternate freely: ("text", plain) or ("wildcard", "%" or "_"); no two texts or two % are neighbours."""
+    """A pattern. `parts` are ("text", plain) or ("wildcard", "%" or "_"); no two texts and no two % are neighbours."""
 
     parts: tuple[tuple[str, str], ...]
 
@@ -33,17 +33,17 @@ class Pattern:
 
     @property
     def is_plain(self) -> bool:
-        """No wildcard: only the text itself matches."""
+        """True without wildcards: only the text itself matches."""
         return all(kind == "text" for kind, _ in self.parts)
 
     @property
     def is_prefix(self) -> bool:
-        """A text (perhaps empty), then one % and no more: whatever starts with the text matches."""
+        """True for a text (possibly empty) and one % at its end: every value that starts with the text matches."""
         wildcards = [part for kind, part in self.parts if kind == "wildcard"]
         return wildcards == [ANY_CHARACTERS] and self.parts[-1] == ("wildcard", ANY_CHARACTERS)
 
     def sql(self) -> str:
-        """The pattern again, escaped by backslashes."""
+        """Return the pattern as SQL, with backslashes as escapes."""
         pieces = []
         for kind, text in self.parts:
             if kind == "text":
@@ -52,7 +52,7 @@ class Pattern:
         return "".join(pieces)
 
     def matches(self, values: pa.Array) -> pa.BooleanArray:
-        """Which values of a string or binary type match; null where null."""
+        """Return which values of a string or binary type match; null for a null."""
         as_bytes = not is_text(values.type)
         if pa.types.is_string_view(values.type):
             values = values.cast(pa.large_string())
@@ -70,10 +70,10 @@ class Pattern:
                 pieces.extend(f"\\x{{{code:x}}}" for code in codes)
             else:
                 pieces.append(".*" if text == ANY_CHARACTERS else ".")
-        return pc.match_substring_regex(values, f"(?s)\\A{''.join(pieces)}\\z")  # of LENGTH_MAX it takes any
+        return pc.match_substring_regex(values, f"(?s)\\A{''.join(pieces)}\\z")  # LENGTH_MAX limits its size
 
     def matches_stored(self, values: pa.Array, dtype: pa.DataType) -> np.ndarray | None:
-        """bool [n]: which bytes match, read as values of `dtype`; None where some are no text though `dtype` is."""
+        """Return which bytes match (bool [n]) as values of `dtype`; None if `dtype` is text and some bytes are not."""
         try:
             values = values.cast(pa.large_string()) if is_text(dtype) else values
         except pa.ArrowInvalid:
@@ -82,8 +82,8 @@ class Pattern:
 
 
 def parse_pattern(text: str, escape: str) -> Pattern:
-    """Splits a LIKE pattern; `escape` is "" if there is none. Raises PredicateError if the escape is last, or before
-    what needs none."""
+    """Split a LIKE pattern; `escape` is "" if there is none. Raise PredicateError if the escape is the last character,
+    or precedes a character that needs none."""
     parts: list[tuple[str, str]] = []
     plain: list[str] = []  # characters of the text that is being read
     position = 0

@@ -1,5 +1,5 @@
-"""The possible values of a column in each unit: whether null, NaN and other values may occur, and their bounds; and the
-bounds as intervals in the two forms that have an order, int64 codes and binary bytes.
+"""The possible values of a column in each unit: null, NaN, and other values with their bounds. Intervals of the bounds
+have two forms with an order: int64 codes and binary bytes.
 
 An interval's methods return a pair of bool [n] arrays: the test may be true, and may be false, for a value of the
 interval. An open end is beyond every value. If both ends are equal, the interval is that one value.
@@ -17,7 +17,7 @@ from ...base import canon
 from ...base.arrays import repeat_value, to_numpy, valid_mask
 from .coerce import array_of, plain_type
 
-# the order codes of these floats (see `canon`); written out because computing them would import pandas
+# the order codes of these floats (see `canon`); constants, because computing them would import pandas
 NAN_CODE, INFINITY_CODE, MINUS_INFINITY_CODE = 0x7FF8 << 48, 0x7FF0 << 48, -(0x7FF0 << 48) - 1
 _CODE_MIN, _CODE_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _LOOPED_MEMBERS_MAX = 32
@@ -27,14 +27,14 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class Evidence:
-    """The possible values of one column, unit by unit.
+    """The possible values of one column in each unit.
 
-    type                  the type in which the column was indexed here; bounds are order codes or bytes of this type
-    may_be_null           bool [n]: some row may be null
-    may_be_nan            bool [n]: some row may be NaN (always False for types without NaN)
-    may_be_value          bool [n]: some row may be neither null nor NaN
-    lower, upper          int64 [n] order codes, or a binary Array of n order bytes; anything if the end is open
-    has_lower, has_upper  bool [n]: False if that end is open
+    type                    the type in which the column was indexed here; bounds are order codes or bytes of this type
+    may_be_null             bool [n]: some row may be null
+    may_be_nan              bool [n]: some row may be NaN (always False for types without NaN)
+    may_be_value            bool [n]: some row may be neither null nor NaN
+    lower, upper            int64 [n] order codes, or a binary Array of n order bytes; any value if the end is open
+    has_lower, has_upper    bool [n]: False if that end is open
     """
 
     type: pa.DataType
@@ -48,7 +48,7 @@ class Evidence:
 
     @classmethod
     def unknown(cls, dtype: pa.DataType, count: int) -> Evidence:
-        """Nothing is known of `count` units."""
+        """Return evidence that excludes nothing in `count` units."""
         everywhere = np.ones(count, dtype=bool)
         nowhere = np.zeros(count, dtype=bool)
         empty: np.ndarray | pa.Array
@@ -74,7 +74,7 @@ class Evidence:
 
 @dataclass
 class CodeInterval:
-    """`lower` and `upper` are int64 [n], the type's extremes if open; `contradicts` is True if they cross."""
+    """An interval of codes, int64 [n], the type's extremes if open; `contradicts` is True if the ends cross."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -90,15 +90,15 @@ class CodeInterval:
         return self.upper > code, self.lower <= code
 
     def member_of(self, codes: np.ndarray) -> Pair:
-        """`codes` ascend and are distinct; there may be none."""
+        """Test membership in `codes`, which are ascending and distinct, and may be empty."""
         if len(codes) == 1:
             code = codes[0]
             return (self.lower <= code) & (self.upper >= code), (self.lower != code) | (self.upper != code)
         units, count = len(self.lower), len(codes)
-        # The least member that is not below the lower end decides; where there is none, whatever is above all.
+        # Test the least member that is not below the lower end. If there is none, none is within.
         first = np.searchsorted(codes, self.lower, "left")
         is_within = (first < count) & (np.append(codes, 0)[first] <= self.upper)
-        # Codes between the ends that are no member exist unless members fill the interval; the width may wrap.
+        # The interval contains codes that are not members, unless the members fill it. The width may wrap around.
         width = self.upper.view(np.uint64) - self.lower.view(np.uint64)
         is_filled = np.zeros(units, dtype=bool)
         narrow = np.flatnonzero(is_within & (width < np.uint64(count)))
@@ -109,7 +109,7 @@ class CodeInterval:
 
 @dataclass
 class ByteInterval:
-    """`lower` and `upper` are binary Arrays [n]; the value of an open end does not matter."""
+    """An interval of bytes. `lower` and `upper` are binary Arrays [n]; the value of an open end does not matter."""
 
     lower: pa.Array
     upper: pa.Array
@@ -135,11 +135,11 @@ class ByteInterval:
         )
 
     def single(self) -> np.ndarray:
-        """Where the interval is one value."""
+        """Return True (bool [n]) for intervals of one value."""
         return _compare(pc.equal, self.lower, self.upper) & ~self.open_lower & ~self.open_upper
 
     def member_of(self, values: list[bytes]) -> Pair:
-        """`values` ascend and are distinct."""
+        """Test membership in `values`, which are ascending and distinct."""
         if len(values) > _LOOPED_MEMBERS_MAX:
             return self._member_of_many(values)
         true, surely = np.zeros(len(self.lower), dtype=bool), np.zeros(len(self.lower), dtype=bool)
@@ -159,7 +159,7 @@ class ByteInterval:
         return true, ~(true & self.single())
 
     def starting_with(self, prefix: bytes) -> Pair:
-        # cut to the prefix's length, values keep their order, and those that start with it become it
+        # Values keep their order when cut to the prefix's length; those that start with the prefix become equal to it.
         literal = array_of([prefix], self.lower.type)[0]
         lower = pc.binary_slice(self.lower, 0, len(prefix))
         upper = pc.binary_slice(self.upper, 0, len(prefix))
@@ -171,7 +171,7 @@ class ByteInterval:
 
 
 def interval_of(evidence: Evidence) -> CodeInterval | ByteInterval:
-    """The interval of a column's values. NaN is not in it."""
+    """Return the interval of a column's values, without NaN."""
     dtype = plain_type(evidence.type)
     if canon.order_class(dtype) == "bytes":
         lower, upper = _as_bytes(evidence.lower), _as_bytes(evidence.upper)
@@ -194,13 +194,13 @@ def _nulls(array: pa.Array) -> np.ndarray:
 
 
 def _compare(function: object, values: pa.Array, others: pa.Array | pa.Scalar) -> np.ndarray:
-    """bool [n], False where either side is null."""
+    """Return bool [n], False if either side is null."""
     return to_numpy(function(values, others))  # type: ignore[operator]
 
 
 def _search(values: list[bytes], probes: pa.Array, side: str) -> np.ndarray:
-    """int64 [n]: where each probe would be inserted among the ascending values, as numpy.searchsorted does (whose byte
-    strings lose trailing NULs). A stable sort of both together counts the values before each probe."""
+    """Return the insertion position of each probe among the ascending values (int64 [n]), as numpy.searchsorted does;
+    numpy's byte strings lose trailing NULs. A stable sort of both together counts the values before each probe."""
     members = array_of(values, probes.type)
     parts = [probes, members] if side == "left" else [members, probes]
     order = pc.sort_indices(pa.concat_arrays(parts)).to_numpy()

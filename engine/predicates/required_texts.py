@@ -1,8 +1,8 @@
-"""The texts that a column's value contains where a part of a predicate is TRUE: what an index of n-grams looks up.
+"""The texts that a column's value must contain if a part of a predicate is TRUE: an index of n-grams looks them up.
 
-    TRUE(part)  implies  TRUE(what is required here),      for every row
+    TRUE(part)  implies  TRUE(the required texts),      for every row
 
-The converse is false: the rows are always tested by the part itself. Required texts are joined by AND and OR.
+The converse is false, so the part itself is always tested on the rows. Required texts are joined by AND and OR.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .coerce import is_text
 from .duckdb_trees import NotUnderstoodError, Parsed, constant_of, parsed
 from .patterns import parse_pattern
 
-_MEMBERS_MAX = 64  # of a list; more exclude little
+_MEMBERS_MAX = 64  # of a list; longer lists exclude little
 _EXACT_MAX, _LENGTH_MAX, _REPEATS_MAX, _DEPTH_MAX, _CLASS_MAX = 16, 4096, 8, 50, 4
 _GROUP = re.compile(r"\(\?(?:P?<[A-Za-z_]\w*>|(?P<flags>[imsU]*(?:-[imsU]+)?)(?P<end>[:)]))", re.ASCII)
 _COUNT = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}", re.ASCII)
@@ -29,9 +29,9 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True)
 class Text:
-    """The value contains the text. With `any_case`, one of the two is compared in another case: an ASCII letter of the
-    text is that letter in either case in the value, or one of the three other characters that DuckDB and RE2 take for
-    it (U+0130, U+017F, U+212A). Nothing is known of how other letters match."""
+    """The value contains the text. With `any_case`, an ASCII letter of the text matches that letter in either case in
+    the value, and three other characters that DuckDB and RE2 treat as equal to one (U+0130, U+017F, U+212A). Other
+    letters may match anything."""
 
     text: str
     any_case: bool = False
@@ -46,23 +46,23 @@ class AllOf:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """The value meets one of the parts at least."""
+    """The value meets at least one of the parts."""
 
     parts: tuple[Any, ...]
 
 
 Required = Text | AllOf | AnyOf
-NOTHING = AllOf(())  # is required: every value meets it
+NOTHING = AllOf(())  # nothing is required: every value meets it
 
 
 def all_of(parts: Iterable[Any]) -> Any:
-    """All of some parts, without those that every value meets."""
+    """Return a requirement of all parts, without those that every value meets."""
     kept = tuple(dict.fromkeys(part for part in parts if part not in (NOTHING, Text(""), Text("", True))))
     return kept[0] if len(kept) == 1 else AllOf(kept)
 
 
 def any_of(parts: Iterable[Any]) -> Any:
-    """Any of some parts; nothing if every value meets one of them."""
+    """Return a requirement of any of the parts; NOTHING if every value meets one of them."""
     kept = tuple(dict.fromkeys(all_of([part]) for part in parts))
     if NOTHING in kept:
         return NOTHING
@@ -73,8 +73,8 @@ def any_of(parts: Iterable[Any]) -> Any:
 
 
 def required_of(part: Node, column: str) -> Required | None:
-    """What a term, or a part that an engine tests, requires of the values of a column of texts. None if it does not
-    test them as texts, or in a way that is not understood."""
+    """Return the requirement of a term, or of a part that an engine tests, on the values of a text column. Return None
+    if the part does not test them as texts, or if we do not understand it."""
     if isinstance(part, Term):
         return _of_term(part) if part.column == column and is_text(part.type) else None
     if not isinstance(part, Residual) or part.columns != (column,) or part.engine == "spark":
@@ -105,7 +105,7 @@ def _of_term(term: Term) -> Required | None:
 
 
 def _of_tree(tree: Parsed, column: str) -> Required:
-    """Raises NotUnderstoodError, LookupError."""
+    """Return the requirement of a tree. Raise NotUnderstoodError or LookupError."""
     if tree.op == "and":
         return all_of(_or_nothing(child, column) for child in tree.children)
     if tree.op == "or":
@@ -131,7 +131,7 @@ def _or_nothing(tree: Parsed, column: str) -> Required:
 
 
 def _of_call(name: str, texts: list[Any], any_case: bool = False) -> Required:
-    """What a function requires of its first argument, by its name and its other arguments."""
+    """Return the requirement of a function on its first argument, from its name and its other arguments."""
     reader = _CALLS.get(name)
     if reader is None or not texts or not all(isinstance(text, str) for text in texts):
         raise NotUnderstoodError
@@ -165,9 +165,9 @@ _CALLS: dict[str, Callable[[list[str], bool], Required]] = {
 
 # -- regular expressions ----------------------------------------------------------------------------------------------
 
-# Only syntax that RE2, Java and Rust read alike is read. Anything else ends the reading, and nothing is required then.
-# The method is that of Russ Cox, "Regular Expression Matching with a Trigram Index": a part of an expression matches a
-# few exact texts, or texts of which some others are required.
+# Only syntax with the same meaning in RE2, Java and Rust is read. Any other syntax ends the reading, and nothing is
+# required. The method is from Russ Cox, "Regular Expression Matching with a Trigram Index": a part of an expression
+# matches a few exact texts, or texts that must contain some other texts.
 
 
 class _NotReadError(Exception):
@@ -176,7 +176,7 @@ class _NotReadError(Exception):
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of an expression: the texts that it matches, if they are few, else what they contain."""
+    """A part of an expression: the texts that it matches if they are few, else the texts that these contain."""
 
     exact: tuple[str, ...] | None
     required: Required = NOTHING
@@ -186,8 +186,7 @@ _EMPTY, _ANY = _Part(("",)), _Part(None)
 
 
 def texts_of_regex(pattern: str, any_case: bool = False) -> Required:
-    """What a value contains if the expression matches a part of it. `any_case`: it matches letters in any case, as it
-    does after (?i)."""
+    """Return the texts of each value that the expression matches in part; `any_case`: in any case, as after (?i)."""
     try:
         reader = _Reader(pattern, any_case or _FOLDS.search(pattern) is not None)
         part = reader.alternatives(0)
@@ -203,7 +202,7 @@ class _Reader:
         self._pattern, self._any_case, self.position = pattern, any_case, 0
 
     def required(self, part: _Part) -> Required:
-        """What each text that a part matches contains."""
+        """Return the texts that every match of a part contains."""
         return part.required if part.exact is None else self._any_text(part.exact)
 
     def _any_text(self, texts: Sequence[str]) -> Required:
@@ -220,7 +219,7 @@ class _Reader:
         return character
 
     def alternatives(self, depth: int) -> _Part:
-        """Parts between |, to the end of the group."""
+        """Read the parts between |, to the end of the group."""
         if depth > _DEPTH_MAX:
             raise _NotReadError
         parts = [self._sequence_read(depth)]
@@ -241,7 +240,7 @@ class _Reader:
         return self._sequence(parts)
 
     def _sequence(self, parts: Sequence[_Part]) -> _Part:
-        """One part after the other."""
+        """Return the concatenation of the parts."""
         texts, required, is_exact = [""], [], True
         for part in parts:
             joined = [before + text for before in texts for text in part.exact or ()]
@@ -256,7 +255,7 @@ class _Reader:
         return _Part(None, all_of([*required, self._any_text(texts)]))
 
     def _repeated(self, part: _Part) -> _Part:
-        """The part with what follows it of * + ? {n,m}."""
+        """Return the part with the operator that follows it: * + ? {n,m}."""
         sign, least, most = self._next(), 1, 1
         if sign == "{":
             count = _COUNT.match(self._pattern, self.position)
@@ -272,7 +271,7 @@ class _Reader:
             return part
         if self._next() == "?":
             self.position += 1
-        if self._next() and self._next() in "*+?{":  # an error, or Java's possessive signs
+        if self._next() and self._next() in "*+?{":  # an error, or one of Java's possessive operators
             raise _NotReadError
         if (least, most) == (0, 1) and part.exact is not None:
             return _Part(("", *part.exact))
@@ -296,7 +295,7 @@ class _Reader:
     def _group(self, start: int, depth: int) -> _Part:
         if self._next() == "?":
             head = _GROUP.match(self._pattern, start)
-            if head is None:  # looks around, or has flags that change the syntax
+            if head is None:  # a look-around, or flags that change the syntax
                 raise _NotReadError
             self.position = head.end()
             if head["end"] == ")":
@@ -326,7 +325,7 @@ class _Reader:
         if self._next() == "]":  # a member in some dialects
             raise _NotReadError
         while (character := self._take()) != "]":
-            if character == "[":  # a class within a class in some dialects
+            if character == "[":  # a nested class in some dialects
                 raise _NotReadError
             if character == "\\":
                 character = self._take()

@@ -4,7 +4,7 @@ Values are compared by their order codes or order bytes (`base/canon.py`), as in
 differ for NaN (Arrow returns false for NaN > 5) and do not exist for some types.
 
 Another engine tests a residual: DuckDB by SQL text, pyarrow and polars by their expressions. We never negate, split or
-simplify it; we evaluate AND, OR and NOT around it.
+simplify it; we evaluate the AND, OR and NOT around it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ _COMPARISONS = {
 
 
 def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
-    """One outcome per row: true, false, or null for NULL. A row matches if it is true.
+    """Return one outcome per row: true, false, or null for NULL. A row matches if its outcome is true.
 
-    Columns are found by the names that the predicate was bound with, and cast if the table has them in another type.
-    Raises PredicateError for a predicate with a part that is not understood, and SchemaError if a column is missing or
-    does not fit.
+    Columns are found by the names in the bound predicate, and cast if the table has them in another type. Raise
+    PredicateError if we do not understand a part, and SchemaError if a column is missing or does not fit.
     """
     for unknown in unknowns(bound):
         raise PredicateError(f"rows cannot be decided by this predicate: {unknown.reason}", text=unknown.text)
@@ -69,8 +68,8 @@ def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Another engine tests the rows that the other children leave undecided: it may cost more, and fail on a row that
-    another term excludes."""
+    """Evaluate the residuals last, and only on rows that the other children leave undecided. Another engine may be more
+    expensive, and may fail on a row that another term excludes."""
     is_and = isinstance(node, And)
     connective = pc.and_kleene if is_and else pc.or_kleene
     result = _constant(is_and, batch.num_rows)
@@ -86,7 +85,7 @@ def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _constant(value: bool | None, count: int) -> pa.BooleanArray:
-    """One outcome, `count` times."""
+    """Return one outcome, `count` times."""
     return pa.nulls(count, pa.bool_()) if value is None else from_numpy(np.full(count, value))
 
 
@@ -99,7 +98,7 @@ def _column(ref: ColumnRef, batch: pa.RecordBatch) -> pa.Array:
         array = array.storage if isinstance(array, pa.ExtensionArray) else array
         if not pa.types.is_struct(array.type) or array.type.get_field_index(name) < 0:
             raise SchemaError(f"the rows have no column {ref.name!r}")
-        array = pc.struct_field(array, name)  # null where the parent is
+        array = pc.struct_field(array, name)  # a child is null if its parent is
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
@@ -118,7 +117,7 @@ def _cast(array: pa.Array, dtype: pa.DataType, name: str) -> pa.Array:
 def _term(term: Term, batch: pa.RecordBatch) -> pa.BooleanArray:
     array = _column(term.ref, batch)
     if term.op == "is_null":
-        # a dictionary may contain a null among its values, which is_null does not find
+        # is_null does not find a null among the values of a dictionary
         return pc.is_null(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
     if pa.types.is_dictionary(array.type):
         outcomes = _plain_term(term, array.dictionary).take(array.indices)
@@ -144,7 +143,7 @@ def _plain_term(term: Term, array: pa.Array) -> pa.BooleanArray:
 
 
 def _order_form(array: pa.Array) -> pa.Array:
-    """The order codes (int64) or the order bytes (large binary) of the values; null where null."""
+    """Return the order codes (int64) or the order bytes (large binary) of the values; nulls stay null."""
     if canon.order_class(array.type) == "code":
         return from_numpy(canon.order_codes(array), valid_mask(array))
     return canon.order_bytes(array).cast(pa.large_binary())
@@ -163,7 +162,7 @@ def _two_columns(term: TwoColumnTerm, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _nanoseconds(array: pa.Array) -> pa.Array:
-    """Counts of time as exact decimals, because a coarse one may be out of the range of a finer unit."""
+    """Return counts of time as exact decimals, because a coarse count may exceed the range of a finer unit."""
     unit = ns_per_count(array.type)
     assert unit is not None
     counts = from_numpy(canon.order_codes(array), valid_mask(array)).cast(pa.decimal128(19))
@@ -171,7 +170,7 @@ def _nanoseconds(array: pa.Array) -> pa.Array:
 
 
 def _in_type(ref: ColumnRef, dtype: pa.DataType, batch: pa.RecordBatch) -> pa.Array:
-    """The values of a column in the type in which two are compared; times and bytes in their own type."""
+    """Return a column's values in the type in which two columns are compared; times and bytes keep their own type."""
     array = _cast(canon.flatten(_column(ref, batch)), ref.type, ref.name)
     if ns_per_count(dtype) is not None or canon.is_bytes_like(dtype):
         return array
@@ -184,7 +183,7 @@ def _in_type(ref: ColumnRef, dtype: pa.DataType, batch: pa.RecordBatch) -> pa.Ar
 
 
 class ResidualEngine(NamedTuple):
-    """How an engine tests a part: its text, or its serialized expression."""
+    """The functions with which an engine tests a part, from its text or its serialized expression."""
 
     validate: Callable[[Any, pa.Schema], tuple[str, ...]]  # the columns that it reads; raises if it cannot test rows
     evaluate: Callable[[Any, pa.Table], pa.Array]  # one outcome per row
@@ -206,11 +205,8 @@ def _engine(name: str) -> ResidualEngine:
 
 
 def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
-    """The replacement of a part that is not understood: a residual, or its value if it reads no column; the part itself
-    if no engine can test it.
-
-    Raises PredicateError for what the engine cannot test on rows of this schema.
-    """
+    """Return the residual for a part that we do not understand, or its value if it reads no column. Return the part
+    itself if no engine can test it. Raise PredicateError if its engine cannot test it on rows of this schema."""
     if not unknown.engine:
         return unknown
     if unknown.engine == "spark":
@@ -224,8 +220,8 @@ def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
 
 
 def _residual_outcomes(part: Residual, batch: pa.RecordBatch, rows: pa.Array | None = None) -> pa.BooleanArray:
-    """One outcome per row of the batch, null for NULL, and null for rows that `rows` (booleans) excludes. TRUE for a
-    part that Spark tests, because it tests the rows that it receives."""
+    """Return one outcome per row of the batch: null for NULL, and null for rows that `rows` (booleans) excludes. A part
+    that Spark tests is TRUE here, because Spark tests it later on all rows that it receives."""
     if part.engine == "spark":
         return from_numpy(np.ones(batch.num_rows, dtype=bool))
     # A batch of rows without columns is a table.

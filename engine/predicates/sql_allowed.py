@@ -1,8 +1,8 @@
-"""What a text may contain: one scalar, deterministic expression over the columns of one table.
+"""The check of a text: it must be one scalar, deterministic expression over the columns of one table.
 
 DuckDB's parser reads the text; a list of allowed nodes and functions decides. Subqueries, windows, aggregates, table
-functions, volatile functions and functions of the session are refused, with their place. This comes before the text
-meets a connection that may read files.
+functions, volatile functions and functions of the session are refused, with their positions. The check runs before a
+connection that may read files receives the text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MACROS = frozenset({"nullif", "split_part", "fmod", "fdiv", "days_in_month", "d
 _MACRO_PREFIXES = ("list_", "array_", "map_contains", "md5_number")
 _SESSION_PREFIXES = (
     *("current_", "pg_", "has_", "inet_", "txid_", "in_search_path", "getenv", "getvariable", "version"),
-    *("json_serialize_", "json_deserialize_sql", "json_execute_"),  # plan the SQL that they are given, settings and all
+    *("json_serialize_", "json_deserialize_sql", "json_execute_"),  # plan SQL that they receive, with its settings
 )
 _PIECES = re.compile(
     r"""(?P<refused> (?<!\w)[eE]' | /\* | \$\w*\$)
@@ -48,15 +48,15 @@ _PIECES = re.compile(
     | (?P<same> <=>)""",
     re.VERBOSE,
 )
-# In no parentheses here, and within them where it is bound: `x = 1) OR (x = 2` passes only one of the two.
+# The text has no parentheses here, but it has when it is bound. So `x = 1) OR (x = 2` fails in one of the two.
 _HEAD = f"SELECT 1 FROM {ROWS} WHERE\n"
 
 
 def in_duckdb_sql(text: str) -> str:
-    """The text as DuckDB reads it: Skipstone also accepts names in backticks, and `<=>` for IS NOT DISTINCT FROM.
+    """Return the text in DuckDB's syntax: Skipstone also accepts backticks, and `<=>` for IS NOT DISTINCT FROM.
 
-    Raises PredicateError if the text also has comments in /* */, dollar quotes or escape strings: within them, these
-    signs may stand for themselves.
+    Raise PredicateError if such a text also has comments in /* */, dollar quotes or escape strings: these may contain
+    such signs.
     """
     if "`" not in text and "<=>" not in text:
         return text
@@ -78,8 +78,8 @@ def in_duckdb_sql(text: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def parse_sql(text: str) -> dict[str, Any]:
-    """The tree of a text by DuckDB's parser, not to be changed. Raises PredicateError, with the place, for what is no
-    single expression."""
+    """Return the tree of a text from DuckDB's parser; do not change it. Raise PredicateError, with the position, if the
+    text is not a single expression."""
     statements = _statements(f"{_HEAD}{text}\n", text, len(_HEAD))
     node = statements[0]["node"] if len(statements) == 1 else {}
     plain: dict[str, Any] = {"modifiers": [], "group_expressions": [], "having": None, "qualify": None, "sample": None}
@@ -97,11 +97,11 @@ def parse_sql(text: str) -> dict[str, Any]:
 
 
 def _statements(query: str, text: str, head: int) -> list[dict[str, Any]]:
-    """The statements of a query that contains the text after `head` characters."""
+    """Return the statements of a query that contains the text after `head` characters."""
     check_zero_characters(version(), text)
     with cursor_of(text) as cursor:
         ((serialized,),) = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-    # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
+    # For some texts that it cannot parse, DuckDB 2.0.1 returns nothing, not even an error.
     tree = json.loads(serialized or '{"error": true}')
     if tree["error"]:
         position = str(tree.get("position") or "")
@@ -118,7 +118,7 @@ class NotWritableError(PredicateError):
 
 
 def text_of(tree: dict[str, Any], text: str) -> str:
-    """SQL of a node of a tree of the text, as DuckDB writes it. It is read again: its tree must be the same."""
+    """Return a node of a tree of the text as SQL from DuckDB. Parse it again: its tree must be the same."""
     statement = {**_constant_query(), "node": {**_constant_query()["node"], "select_list": [tree]}}
     with cursor_of(text) as cursor:
         serialized = json.dumps({"error": False, "statements": [statement]})
@@ -141,8 +141,8 @@ def _constant_query() -> dict[str, Any]:
 
 
 def where_of_select(text: str) -> str:
-    """The WHERE clause of a SELECT from one table, without the names that qualify its columns. Raises PredicateError
-    for any other statement, and for one that has none."""
+    """Return the WHERE clause of a SELECT from one table, without the names that qualify its columns. Raise
+    PredicateError for any other statement, and for a SELECT without WHERE."""
     statements = _statements(text, text, 0)
     node = statements[0]["node"] if len(statements) == 1 else {}
     table = node.get("from_table") or {}
@@ -162,8 +162,8 @@ def where_of_select(text: str) -> str:
 
 
 def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: bool = False) -> tuple[str, ...]:
-    """The columns of the schema that a tree of the text names. Raises PredicateError for what the tree must not
-    contain, and, with `are_tested`, for a column whose values DuckDB cannot read."""
+    """Return the columns of the schema that a tree of the text uses. Raise PredicateError if the tree contains a node
+    that is not allowed, or, with `are_tested`, a column whose values DuckDB cannot read."""
     by_folded: dict[str, list[str]] = {}
     for name in schema.names:
         by_folded.setdefault(name.casefold(), []).append(name)
@@ -194,7 +194,7 @@ def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: b
 
 
 def _names_in(tree: dict[str, Any], text: str) -> tuple[list[tuple[list[str], int | None]], set[str]]:
-    """(the names of columns, each with its place; the variables of lambdas). Refuses what no predicate may contain."""
+    """Return the names of columns, with positions, and the variables of lambdas. Refuse nodes that are not allowed."""
     columns: list[tuple[list[str], int | None]] = []
     variables: set[str] = set()
     waiting: list[Any] = [tree]
@@ -222,9 +222,9 @@ def _names_in(tree: dict[str, Any], text: str) -> tuple[list[tuple[list[str], in
 
 
 def validate(text: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that a predicate reads, once it is certain that DuckDB can test it on rows of this schema.
+    """Return the columns that a predicate reads, after checking that DuckDB can test it on rows of this schema.
 
-    Raises PredicateError for what is no scalar, deterministic predicate, and for what DuckDB cannot bind.
+    Raise PredicateError if it is not a scalar, deterministic predicate, or if DuckDB cannot bind it.
     """
     columns = columns_in(parse_sql(text), text, schema, are_tested=True)
     plan(text, columns, schema, text)
@@ -232,7 +232,7 @@ def validate(text: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def has_low_arrow(text: str) -> bool:
-    """Whether `->` or `->>` of the text applies to a comparison, AND, OR or NOT, which few people mean."""
+    """Return True if `->` or `->>` in the text applies to a comparison, AND, OR or NOT, which is rarely intended."""
     nodes = list(nodes_of(parse_sql(text)))
     calls = [node for node in nodes if node.get("class") == "FUNCTION" and not node.get("is_operator")]
     lambdas = {id(node) for call in calls for node in arguments_of(call) if node.get("class") == "LAMBDA"}
@@ -246,7 +246,7 @@ _TRUTH_CLASSES = frozenset({"COMPARISON", "CONJUNCTION", "BETWEEN"})
 
 
 def place_of(tree: dict[str, Any], text: str) -> int | None:
-    """Where a node of a tree begins in the text, for messages: DuckDB is wrong about some nodes. It counts bytes."""
+    """Return where a node begins in the text, for messages. DuckDB counts bytes, and is wrong about some nodes."""
     location = tree.get("query_location")
     if not isinstance(location, int):
         return None
@@ -255,7 +255,7 @@ def place_of(tree: dict[str, Any], text: str) -> int | None:
 
 
 def _variables(tree: dict[str, Any]) -> Iterator[str]:
-    """The names on the left of a lambda's arrow."""
+    """Yield the names on the left of a lambda's arrow."""
     for part in [tree.get("lhs"), *(tree.get("parameters") or ())]:
         if isinstance(part, str):
             yield part.casefold()
@@ -264,7 +264,7 @@ def _variables(tree: dict[str, Any]) -> Iterator[str]:
 
 
 def _list_of_any(tree: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The list of `x = ANY(list)`, which DuckDB parses as a subquery that unnests it; None for a true subquery."""
+    """Return the list of `x = ANY(list)`, which DuckDB parses as an unnesting subquery; None for another subquery."""
     node = tree.get("subquery", {}).get("node", {})
     if tree.get("subquery_type") != "ANY" or node.get("from_table", {}).get("type") != "EMPTY":
         return None
@@ -276,7 +276,7 @@ def _list_of_any(tree: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def sides_of_any(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """(x, the list) of `x = ANY(list)`; None for any other tree."""
+    """Return (x, the list) of `x = ANY(list)`; None for any other tree."""
     if tree.get("class") != "SUBQUERY" or tree.get("comparison_type") != "COMPARE_EQUAL":
         return None
     lists = _list_of_any(tree)
@@ -285,7 +285,7 @@ def sides_of_any(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] 
 
 @functools.cache
 def _functions() -> dict[str, tuple[frozenset[str], bool]]:
-    """Each function's kinds (scalar, aggregate, macro, ...), and whether its value follows from its arguments alone."""
+    """Return each function's kinds (scalar, aggregate, macro, ...), and if its value follows from its arguments."""
     with cursor_of("") as cursor:
         rows = cursor.execute(
             "SELECT function_name, function_type, stability, parameter_types, return_type FROM duckdb_functions()"
@@ -301,8 +301,8 @@ def _functions() -> dict[str, tuple[frozenset[str], bool]]:
 
 
 def _is_of_zone(stability: str, parameters: list[str] | None, returned: str | None) -> bool:
-    """Whether DuckDB declares a function stable within a query only because it reads the session's time zone, as DuckDB
-    2.0.1 does for functions of instants. Our zone is UTC and locked. The clock has no parameters."""
+    """Return True if DuckDB declares a function stable within a query only because it reads the session's time zone.
+    DuckDB 2.0.1 does so for functions of instants. Our zone is UTC and locked. The clock has no parameters."""
     types = [*(parameters or ()), returned or ""]
     return stability == "CONSISTENT_WITHIN_QUERY" and bool(parameters) and any("TIMESTAMP" in one for one in types)
 

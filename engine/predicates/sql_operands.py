@@ -19,15 +19,15 @@ from .expressions import key_of, shown, tree_of, value_type
 from .literals import DAY_NS, Column, Computed, Elements, Literal, LiteralValue, Temporal, parse_temporal, string_sql
 from .sql_allowed import place_of, text_of
 
-_AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or has another
+_AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or a different one
 _MEMBERS_MAX = 1000
 _TIMES = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP WITH TIME ZONE": "timestamp"}  # DuckDB's zone is UTC
 _ISO = re.compile(r"[1-9]\d{3}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,6})?)?", re.ASCII)
 
 
 class Operands:
-    """The sides of the terms of one text: columns, and constants that DuckDB computes. `columns` are the names by which
-    the bound tree numbers them. While it `computes`, expressions that an index may cover are read as columns."""
+    """The sides of the terms of one text: columns, and constants that DuckDB computes. The bound tree numbers columns
+    by their position in `columns`. If `computes` is set, expressions that an index may cover are read as columns."""
 
     computes = False
 
@@ -36,8 +36,8 @@ class Operands:
         self._values: dict[str, Any] = {}  # of the expressions that DuckDB computed
 
     def column(self, operand: Bound) -> Column:
-        """The column that an operand is. Raises NotUnderstoodError if a cast may change its values or their order."""
-        if operand.op == "normalized_interval":  # as intervals are compared: durations have no months
+        """Return the column of an operand. Raise NotUnderstoodError if a cast may change its values or their order."""
+        if operand.op == "normalized_interval":  # DuckDB compares intervals in this form: durations have no months
             operand = operand.children[0]
         while operand.op == "cast":
             if not self.keeps_values(operand.children[0].type, operand.type):
@@ -55,7 +55,7 @@ class Operands:
         return path_of(operand, self._columns, self._schema)
 
     def elements(self, operand: Bound) -> Elements:
-        """The elements of the list column that an operand is. Raises NotUnderstoodError as `column`."""
+        """Return the elements of the list column of an operand. Raise NotUnderstoodError as `column` does."""
         while operand.op == "cast":
             source, target = operand.children[0].type, operand.type
             if not source.endswith("[]") or not target.endswith("[]"):
@@ -74,21 +74,21 @@ class Operands:
         from_type, to_type = arrow_type(source), arrow_type(target)
         if from_type is None or to_type is None or canon.is_bytes_like(from_type):
             return False
-        return is_exact_widening(from_type, to_type)  # of times in any zone: DuckDB's is UTC, as its cursors showed
+        return is_exact_widening(from_type, to_type)  # also of times in any zone: DuckDB's is UTC
 
     def type_of(self, column: Column) -> pa.DataType | None:
-        """The type of a column's values; None for UUIDs."""
+        """Return the type of a column's values; None for UUIDs."""
         if isinstance(column, Computed):
             return column.type
         ref = resolve(column.name, self._schema)
         return None if ref.is_uuid else ref.type
 
     def literal(self, tree: Parsed, operand: Bound) -> Literal:
-        """A constant operand, as DuckDB computes it. Raises NotUnderstoodError for a type that is not compared."""
+        """Return a constant operand, as DuckDB computes it. Raise NotUnderstoodError for other types."""
         return self.literals([tree], [operand])[0]
 
     def literals(self, trees: Sequence[Parsed], operands: Sequence[Bound]) -> list[Literal]:
-        """Several constant operands, which DuckDB computes in one query."""
+        """Return the values of several constant operands, which DuckDB computes in one query."""
         values = self.constants(trees, operands)
         return [
             Literal(Temporal("duration", (value.months * 30 + value.days) * DAY_NS + value.us * 1_000))
@@ -98,8 +98,8 @@ class Operands:
         ]
 
     def constants(self, trees: Sequence[Parsed], operands: Sequence[Bound], target: str | None = None) -> list[Any]:
-        """The values of operands without columns, in the type `target`, by default their own: as literals, or
-        Intervals. Raises PredicateError, with the place, for what DuckDB cannot compute."""
+        """Return the values of operands without columns, in the type `target` (by default their own), as literals or
+        Intervals. Raise PredicateError, with the position, if DuckDB cannot compute one."""
         values: list[Any] = []
         expressions: dict[int, str] = {}
         for tree, operand in zip(trees, operands, strict=True):
@@ -124,8 +124,8 @@ class Operands:
         return f"CAST({sql} AS VARCHAR)" if target in _AS_TEXT else sql
 
     def members(self, tree: Parsed, operand: Bound) -> list[Literal]:
-        """The elements of a constant list that are not null. Raises NotUnderstoodError for NULL, a list of more than
-        1,000, and types that are not compared."""
+        """Return the elements of a constant list that are not null. Raise NotUnderstoodError for NULL, a list of more
+        than 1,000 elements, and types that are not compared."""
         dtype = operand.type.removesuffix("[]")
         if operand.has_columns() or dtype == operand.type or arrow_type(dtype) is None or dtype in _AS_TEXT:
             raise NotUnderstoodError
@@ -149,7 +149,7 @@ class Operands:
 
 
 def _plain_constant(operand: Bound, target: str) -> LiteralValue:
-    """The value of a constant whose cast to the type `target` changes nothing. Raises LookupError for others."""
+    """Return the value of a constant that a cast to `target` does not change. Raise LookupError for others."""
     inner = operand.children[0] if operand.op == "cast" and operand.type == target else operand
     if inner.op != "constant":
         raise LookupError
@@ -159,7 +159,7 @@ def _plain_constant(operand: Bound, target: str) -> LiteralValue:
         return value
     if isinstance(value, int | decimal.Decimal) and None not in kinds and is_exact_widening(*kinds):
         return value
-    if target in _TIMES and isinstance(value, str) and _ISO.fullmatch(value):  # a query for each date would add up
+    if target in _TIMES and isinstance(value, str) and _ISO.fullmatch(value):  # a query per date would add up
         moment = parse_temporal(value, _TIMES[target])
         if moment is not None and moment.kind == _TIMES[target]:
             return moment
@@ -167,7 +167,7 @@ def _plain_constant(operand: Bound, target: str) -> LiteralValue:
 
 
 def _constant_sql(operand: Bound) -> str | None:
-    """SQL of a constant within casts; None for any other expression."""
+    """Return SQL for a constant within casts; None for any other expression."""
     if operand.op == "cast":
         inner = _constant_sql(operand.children[0])
         return None if inner is None else f"CAST({inner} AS {operand.type})"

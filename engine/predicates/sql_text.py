@@ -1,10 +1,10 @@
-"""SQL text to a bound predicate, as DuckDB reads it.
+"""SQL text to a bound predicate, with DuckDB's meaning.
 
-    values of parameters and the clock are put into DuckDB's tree -> its binder shows the casts -> each term is read
+    values of parameters and the clock are put into DuckDB's tree -> its binder adds the casts -> each term is read
 
-AND, OR and NOT are ours. A term prunes if and only if DuckDB compares the column itself with constants: without a cast,
-or by a cast that keeps every value and the order (an exact widening). DuckDB computes the constants. Every other term
-becomes a `Residual`, which DuckDB tests on the rows.
+We evaluate AND, OR and NOT. A term prunes if and only if DuckDB compares the column itself with constants: without a
+cast, or with a cast that keeps every value and the order (an exact widening). DuckDB computes the constants. Every
+other term becomes a `Residual`, which DuckDB tests on the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .parameters import LENGTH_MAX, with_values
 from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, sides_of_any, text_of
 from .sql_operands import Operands
 
-_known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, which programs repeat
+_known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, because programs repeat them
 _KNOWN_MAX, _KNOWN_LENGTH_MAX = 256, 10_000
 _LIKES = {"~~": False, "like_escape": False, "!~~": True, "not_like_escape": True}
 _PREFIXES = frozenset({"starts_with", "prefix", "^@"})
@@ -38,8 +38,8 @@ _PREFIXES = frozenset({"starts_with", "prefix", "^@"})
 def from_sql(text: str, schema: pa.Schema, params: Sequence | Mapping | None = None) -> Node:
     """Return the bound predicate that a text means over a table of this schema.
 
-    `params` are the values of `?` (a sequence) or of `$name` (a mapping). The clock is read once.
-    Raises PredicateError, with the place, for a text that is no scalar, deterministic predicate over the rows.
+    `params` are the values of `?` (a sequence) or of `$name` (a mapping). The clock is read once. Raise PredicateError,
+    with the position, for a text that is not a scalar, deterministic predicate over the rows.
     """
     if len(text) > LENGTH_MAX:
         raise PredicateError(
@@ -69,9 +69,9 @@ def from_sql(text: str, schema: pa.Schema, params: Sequence | Mapping | None = N
 
 
 def value_text(text: str, schema: pa.Schema, params: Sequence | Mapping | None = None) -> tuple[str, tuple[str, ...]]:
-    """(an expression with the values of its parameters and of the clock, the columns that it reads).
+    """Return an expression with the values of its parameters and of the clock, and the columns that it reads.
 
-    Raises PredicateError for a text that is no scalar, deterministic expression over the rows.
+    Raise PredicateError for a text that is not a scalar, deterministic expression over the rows.
     """
     if not text.strip():
         raise PredicateError("an empty text is no expression", text=text)
@@ -103,8 +103,8 @@ class _Reader:
         self._operands = Operands(text, self._columns, schema)
 
     def node(self) -> Node:
-        """The predicate. If DuckDB cannot write a part of it as text, DuckDB tests the whole text, next to those terms
-        of a conjunction that can be written."""
+        """Return the predicate. If DuckDB cannot write a part of it as text, DuckDB tests the whole text, next to the
+        terms of a conjunction that it can write."""
         if self._bound is None:
             return self._by_parts()
         try:
@@ -120,7 +120,7 @@ class _Reader:
         return And((*terms, self._residual(self._tree)))
 
     def _by_parts(self) -> Node:
-        """Each part between AND, OR and NOT planned alone."""
+        """Plan each part between AND, OR and NOT separately."""
         op, children = self._tree.op, self._tree.children
         if op not in ("and", "or", "not") or self._lists:
             return self._residual(self._tree, self._implied_by_any())
@@ -130,7 +130,7 @@ class _Reader:
         return Not(parts[0]) if op == "not" else (And if op == "and" else Or)(parts)
 
     def _read(self, tree: Parsed, bound_tree: Bound, is_negated: bool) -> Node:
-        """The predicate of a part, which `is_negated` if it is below a NOT."""
+        """Return the predicate of a part. `is_negated`: the part is below a NOT."""
         if tree.op in ("and", "or") and bound_tree.op == tree.op and len(tree.children) == len(bound_tree.children):
             pairs = zip(tree.children, bound_tree.children, strict=True)
             children = tuple(self._read(child, bound_child, is_negated) for child, bound_child in pairs)
@@ -149,7 +149,7 @@ class _Reader:
         return residual if implied is None else And((implied, residual))
 
     def _implied_by_expression(self, tree: Parsed, bound_tree: Bound) -> Node | None:
-        """The term itself, with its expression in the place of a column: an index may cover it."""
+        """Return the term with its expression as a computed column, which an index may cover; None if no index can."""
         self._operands.computes = True
         try:
             return self._bind(self._term(tree, bound_tree))
@@ -167,8 +167,8 @@ class _Reader:
         return Residual("duckdb", text, columns, implied=of_derived)
 
     def _implied_by_any(self) -> Node | None:
-        """What `x = ANY(list)` implies of the list's elements. DuckDB makes a subquery of it, which is TRUE where
-        `list_contains` is, but casts to other types if only one of them is text."""
+        """Return the condition on the list's elements that `x = ANY(list)` implies. DuckDB parses it as a subquery,
+        which is TRUE if `list_contains` is, but it casts differently if only one side is text."""
         sides = sides_of_any(self._tree.json)
         if sides is None or self._lists:
             return None
@@ -198,7 +198,7 @@ class _Reader:
         return self._bind(self._term(tree, bound_tree))
 
     def _bind(self, node: Node) -> Node:
-        """Raises NotUnderstoodError if no bounds follow from the comparison."""
+        """Bind a comparison. Raise NotUnderstoodError if no bounds follow from it."""
         try:
             made = bind(node, self._schema)
         except PredicateError as error:
