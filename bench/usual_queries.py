@@ -24,7 +24,7 @@ from .support.harness import Bench
 
 ROUNDS = 5
 FILES, MANY_FILES = 60, 400
-SQL, DATASET = "table.sql", "dataset in DuckDB"
+SQL, DATASET = "skipstone: table.sql", "skipstone: dataset in DuckDB"
 COUNTRIES = [f"C{number:02}" for number in range(60)]
 ACTIONS, SYSTEMS = ["view", "click", "buy", "refund"], ["ios", "android", "web"]
 START_US = 1_700_000_000_000_000
