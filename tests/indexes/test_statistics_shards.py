@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,10 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes.stats import format as stats
+from skipstone.engine.scan import prune
 from skipstone.engine.state import Run
 from skipstone.engine.state import lsm as writing
+from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import local
 
 WIDE = [f"c{number:02}" for number in range(100)]
@@ -26,12 +29,12 @@ FILES = 1000
 
 
 def _told(names: list[str], **bounds: tuple) -> pa.Table:
-    """Files that are only told of, with (minima, maxima) of columns."""
+    """Files that are only told of, with (minima, maxima) of columns, or with counts of nulls too."""
     count = len(names)
-    nothing = pa.array(np.zeros(count, dtype=np.int64))
+    nothing = np.zeros(count, dtype=np.int64)
     parts = [
-        pa.StructArray.from_arrays([pa.array(low), pa.array(high), nothing], ["min", "max", "null_count"])
-        for low, high in bounds.values()
+        pa.StructArray.from_arrays([*map(pa.array, (*one, nothing)[:3])], ["min", "max", "null_count"])
+        for one in bounds.values()
     ]
     return pa.table(
         {
@@ -48,7 +51,7 @@ def _add(table: ss.Table, names: list[str], **bounds: tuple) -> None:
         tx.add_files(_told(names, **bounds))
 
 
-def _paths(table: ss.Table, where: str) -> list[str]:
+def _paths(table: ss.Table, where: object) -> list[str]:
     return table.scan(where).files().column("path").to_pylist()
 
 
@@ -172,51 +175,54 @@ def test_a_clustered_point_reads_one_block(tmp_path: Path) -> None:
 
 
 VALUES = st.integers(-20, 20)
+ROWS = 10  # of each file
+Bounds = tuple[int, int, int]  # the least and the greatest value, and how many of `s` are null
 
 
 @given(data=st.data())
-@settings(max_examples=examples(3))
+@settings(max_examples=examples(6))
 def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None:
-    """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps."""
+    """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps,
+    also where a run is pruned in pieces, as one of very many files is."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         patch.setattr(stats, "BLOCK_BYTES", data.draw(st.sampled_from([200, 1000, 5000])))
         patch.setattr(writing, "_ROWS_AT_ONCE", data.draw(st.sampled_from([20, 1 << 17])))
+        patch.setattr(prune, "PIECE_ENTRIES", data.draw(st.sampled_from([8, 1 << 20])))
+        patch.setattr(prune, "KEPT_FILES_MAX", data.draw(st.sampled_from([0, 1000])))
         schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.int64())])
         parts = ["p"] if data.draw(st.booleans()) else []
         table = ss.create(root, schema=schema if parts else schema.remove(2), partitioning=parts, columns=[])
         shard_bytes = data.draw(st.sampled_from([1000, 4000]))
         for columns in data.draw(st.sampled_from([[["a", "s"]], [["a"], ["s"]]])):
             table.create_index(columns, kind="stats", shard_bytes=shard_bytes)
-        live: dict[str, tuple | None] = {}
+        live: dict[str, Bounds | None] = {}
         for commit in range(data.draw(st.integers(1, 5))):
             _change(data.draw, table, live, commit, bool(parts))
             for index in table.handle.instant.indexes:
                 _check_ranges(index.runs)
             handle = table if data.draw(st.booleans()) else ss.open(root)
-            value, other = data.draw(VALUES), data.draw(VALUES)
-            for where, may in _questions(value, other).items():
-                wanted = sorted(name for name, bounds in live.items() if bounds is None or may(*bounds))
-                assert sorted(_paths(handle, where)) == wanted, where
+            _check_questions(data.draw, handle, live)
         assert {finding.kind for finding in table.verify(deep=True)} <= {"missing"}  # files that were only told of
 
 
-def _change(draw: st.DrawFn, table: ss.Table, live: dict[str, tuple | None], commit: int, has_parts: bool) -> None:
+def _change(draw: st.DrawFn, table: ss.Table, live: dict[str, Bounds | None], commit: int, has_parts: bool) -> None:
     """Files with bounds, or without any, come; some go."""
     gone = [name for name in live if draw(st.integers(0, 3)) == 0] if draw(st.booleans()) else []
     count = draw(st.integers(0, 40))
     start, width = draw(VALUES), draw(st.integers(0, 5))
     names = [f"p={n % 3}/{commit}-{n}" if has_parts else f"{commit}-{n}" for n in range(count)]
-    step = draw(st.sampled_from([0, 1, 7]))
+    step, nulls_step = draw(st.sampled_from([0, 1, 7])), draw(st.sampled_from([0, 1, ROWS]))
     low = np.array([start + (step * n) % 23 for n in range(count)], dtype=np.int64)
     high = low + width
-    texts = [[_text(v) for v in bounds.tolist()] for bounds in (low, high)]
+    nulls = np.array([(nulls_step * n) % (ROWS + 1) for n in range(count)], dtype=np.int64)
+    texts = [pa.array([_text(v) for v in bounds.tolist()], mask=nulls == ROWS) for bounds in (low, high)]
     with table.transaction() as tx:
         if count:
-            files = _told(names, a=(low, high), s=tuple(texts))
+            files = _told(names, a=(low, high), s=(*texts, nulls))
             is_silent = draw(st.integers(0, 4)) == 0
             tx.add_files(files.drop_columns(["stats"]) if is_silent else files)
-            bounds = zip(low.tolist(), high.tolist(), strict=True)
+            bounds = zip(low.tolist(), high.tolist(), nulls.tolist(), strict=True)
             live.update(zip(names, [None] * count if is_silent else bounds, strict=True))
         if gone:
             tx.remove(gone)
@@ -228,13 +234,59 @@ def _text(value: int) -> str:
     return f"{value + 1000:04}"
 
 
-def _questions(v: int, w: int) -> dict:
-    """Predicates, and what they may be of a file whose values lie within low and high."""
-    return {
-        f"a = {v}": lambda low, high: low <= v <= high,
-        f"s = '{_text(v)}' OR a = {w}": lambda low, high: low <= v <= high or low <= w <= high,
-        f"a > {v} AND s < '{_text(w)}'": lambda low, high: high > v and low < w,
-        f"NOT (a <= {v})": lambda low, high: high > v,
-        f"a IN ({v}, {w}) AND s IS NOT NULL": lambda low, high: low <= v <= high or low <= w <= high,
-        "a IS NULL": lambda low, high: False,
+def _check_questions(draw: st.DrawFn, table: ss.Table, live: dict[str, Bounds | None]) -> None:
+    v, w = draw(VALUES), draw(VALUES)
+    few = draw(st.lists(VALUES | st.sampled_from([-(2**63), 2**63 - 1]), min_size=2, max_size=40))
+    many = [*few, *range(100, 100 + draw(st.sampled_from([0, 20, 300])))]
+    all_values = set(many)
+    questions = {  # what they may be of a file whose values lie within low and high
+        f"a = {v}": lambda low, high, _: low <= v <= high,
+        f"s = '{_text(v)}' OR a = {w}": lambda low, high, nulls: (
+            (nulls < ROWS and low <= v <= high) or low <= w <= high
+        ),
+        f"a > {v} AND s < '{_text(w)}'": lambda low, high, nulls: high > v and nulls < ROWS and low < w,
+        f"NOT (a <= {v})": lambda low, high, _: high > v,
+        "a IS NULL": lambda *_: False,
+        f"a <= {v} AND s IS NULL": lambda low, high, nulls: low <= v and nulls > 0,
+        "s IS NOT NULL": lambda low, high, nulls: nulls < ROWS,
+        ss.col("a").is_in(many): lambda low, high, _: any(low <= one <= high for one in many),
+        ~ss.col("a").is_in(many): lambda low, high, _: not {*range(low, high + 1)} <= all_values,
     }
+    for where, may in questions.items():
+        wanted = sorted(name for name, bounds in live.items() if bounds is None or may(*bounds))
+        assert sorted(_paths(table, where)) == wanted, where
+    if None not in live.values():  # counted by summaries of blocks and by bounds: none of the files can be read
+        assert table.scan("a > -100 AND a < 100").count() == ROWS * len(live)
+
+
+_NULLS = st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([0, 1, 4, None]))
+
+
+@settings(max_examples=examples(12))
+@given(files=st.lists(_NULLS, min_size=1, max_size=60), wanted=st.lists(st.integers(0, 4), min_size=1, max_size=3))
+def test_null_counts_are_looked_up_where_every_row_may_match(files, wanted, tmp_path_factory):
+    """Of large runs a point reads bounds first, and null counts of files whose bounds are one value: what is kept, and
+    what matches whole, is what all statistics say."""
+    lower = [None if nulls == 4 else low for low, _, nulls in files]
+    upper = [None if nulls == 4 else low + more for low, more, nulls in files]
+    stats_of = pa.StructArray.from_arrays(
+        [pa.array(lower, pa.int64()), pa.array(upper, pa.int64()), pa.array([n for *_, n in files], pa.int64())],
+        names=["min", "max", "null_count"],
+    )
+    paths = [f"part-{i:03d}.parquet" for i in range(len(files))]
+    rows = pa.table({"path": paths, "size_bytes": [9] * len(files), "row_count": [4] * len(files)})
+    rows = rows.append_column("stats", pa.StructArray.from_arrays([stats_of], names=["x"]))
+    folder = tmp_path_factory.mktemp("lake") / "table"
+    with ss.create(folder, schema=pa.schema([("x", pa.int64())]), partitioning=None) as table:
+        with table.transaction() as tx:
+            tx.add_files(rows)
+        answers = []
+        for is_kept in (True, False):
+            with mock.patch.object(RunReaders, "keeps", lambda *_, is_kept=is_kept: is_kept):
+                plan = table.scan(ss.col("x").is_in(wanted))
+                kept = plan.files().column("path").to_pylist()
+                answers.append((kept, plan.planning.pruned.only_true.tolist()))
+    assert answers[0] == answers[1]
+    known = zip(paths, lower, upper, (n for *_, n in files), strict=True)
+    whole = {path for path, low, high, nulls in known if low is not None and low == high in wanted and nulls == 0}
+    assert {path for path, is_whole in zip(*answers[1], strict=True) if is_whole} >= whole

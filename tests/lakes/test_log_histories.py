@@ -40,6 +40,8 @@ WHERES = st.one_of(
     st.builds("a != {}".format, NUMBERS),
     st.builds("a IN ({}, {}) OR a IS NULL".format, NUMBERS, NUMBERS),
     st.sampled_from(["p IS NULL", "a IS NULL", "p <> 'x'", "true"]),
+    st.builds("lower(p) = 'x' AND a * 2 >= {}".format, NUMBERS),  # tested on rows by DuckDB
+    st.builds("a % 3 = 1 OR a = {}".format, NUMBERS),
 )
 
 

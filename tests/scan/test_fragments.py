@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
@@ -27,15 +26,6 @@ def _rows(table: pa.Table) -> list:
     return sorted(map(repr, table.select(sorted(table.column_names)).to_pylist()))
 
 
-def test_with_the_predicate_repeated_it_is_exactly_the_rows(tmp_path: Path) -> None:
-    plan = _lake(tmp_path).scan("a = 5")
-    found = plan.fragments()
-    assert found.schema == plan.to_table().schema
-    assert found.to_table().num_rows == 3 * 4 + 1  # one row group of each file that may match
-    assert _rows(found.to_table(filter=pc.field("a") == 5)) == _rows(plan.to_table())
-    assert plan.to_table().num_rows == 4
-
-
 @pytest.mark.parametrize("where", ["region = 'a/b'", "region IS NULL", "region = 'north' AND a >= 18", "a = 99", None])
 def test_partition_columns_come_from_the_paths(tmp_path: Path, where: str | None) -> None:
     plan = _lake(tmp_path).scan(where)
@@ -43,13 +33,6 @@ def test_partition_columns_come_from_the_paths(tmp_path: Path, where: str | None
     assert set(exact) <= set(wide)
     if where is None or "a" not in where.replace("a/b", "").replace("AND", ""):
         assert exact == wide
-
-
-def test_duckdb_reads_it(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    with duckdb.connect() as connection:
-        connection.register("lake", _lake(tmp_path).scan("a = 5").fragments())
-        assert connection.execute("SELECT count(*) FROM lake WHERE a = 5").fetchall() == [(4,)]
 
 
 def test_a_file_that_changed_is_an_error(tmp_path: Path) -> None:

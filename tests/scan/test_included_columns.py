@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import examples, few_of
-from hypothesis import strategies as st
 
 ANSWERED = "answered by index secondary({}), no data file read"
 EVENTS = pa.schema(
@@ -362,26 +361,3 @@ def _ignoring_warnings() -> Any:
     context = warnings.catch_warnings()
     warnings.simplefilter("ignore")
     return context
-
-
-# -- random tables and queries -----------------------------------------------------------------------------------------
-
-FIELDS = {
-    "k": (pa.int32(), st.one_of(st.none(), st.integers(0, 4))),
-    "s": (pa.string(), st.one_of(st.none(), st.sampled_from(["", "a", "ab", "b\0", "é"]))),
-    "f": (pa.float64(), st.one_of(st.none(), st.sampled_from([0.0, -0.0, math.nan, 1.0, -math.inf]))),
-    "i": (pa.int16(), st.one_of(st.none(), st.integers(-3, 3))),
-    "d": (pa.decimal128(6, 2), st.one_of(st.none(), st.decimals(-9, 9, places=2))),
-    "t": (
-        pa.timestamp("us", "UTC"),
-        st.one_of(st.none(), st.integers(0, 5).map(lambda i: dt.datetime(2026, 1, 1 + i, tzinfo=dt.UTC))),
-    ),
-    "b": (pa.bool_(), st.one_of(st.none(), st.booleans())),
-}
-
-
-@st.composite
-def rows(draw: st.DrawFn) -> pa.Table:
-    count = draw(st.integers(1, 12))
-    columns = {name: draw(st.lists(values, min_size=count, max_size=count)) for name, (_, values) in FIELDS.items()}
-    return pa.table(columns, schema=pa.schema([(name, kind) for name, (kind, _) in FIELDS.items()]))

@@ -608,11 +608,3 @@ def test_a_query_that_is_known_is_logged(tmp_path: Path) -> None:
         for _ in range(3):
             assert table.sql("SELECT sum(k) FROM self WHERE k < 2").fetchall() == [(1,)]
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
-
-
-def test_a_file_that_changed(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
-    table = ss.create(tmp_path)
-    pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "a.parquet")
-    with pytest.raises(ss.NotReadableError):
-        table.sql("SELECT sum(k) FROM self")

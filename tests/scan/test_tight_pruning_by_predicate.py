@@ -286,5 +286,10 @@ def test_partition_values_rule_out_as_statistics_do(tmp_path: Path) -> None:
         make_file(tmp_path, f"p={value}/{number}.parquet", {"x": [10 + number] * 2})
     table = ss.create(tmp_path)
     for where, kept in PARTITIONS.items():
-        found = table.scan(where).files().column("path").to_pylist()
+        plan = table.scan(where)
+        found = plan.files().column("path").to_pylist()
         assert {int(path.split("/")[1][0]) for path in found} == kept, where
+        if "x" not in where:  # before any statistics are read
+            step = plan.steps[0]
+            assert (step.name, step.came_in, step.went_out) == ("partitions", 3, len(kept)), where
+            assert plan.count() == 2 * len(kept), where

@@ -160,11 +160,6 @@ def one_block(entries: int, keys: Section, *columns: Section, schema: pa.Schema 
     return made.add(entries, [NO_TOMBSTONES, keys, *columns], first, last).done()
 
 
-def _plain_offsets(count: int, data: bytes = b"") -> bytes:
-    body = bytes(4 * (count + 1))
-    return body + bytes(up(len(body)) - len(body)) + data
-
-
 def keys_that_are_wide() -> bytes:
     """2^20 keys of 1 MiB each, by a prefix that is stored once."""
     return one_block(MILLION, zipped(numbers(MILLION)), first=bytes(9), last=b"\xff")

@@ -14,7 +14,6 @@ import zstandard
 HEADER_BYTES, TRAILER_BYTES = 8, 48
 HEAD_BYTES, SECTION_BYTES = 16, 16
 SCHEMA, INDEX, GROUPS, ROW_TABLES, METAS, SUMMARIES = range(1, 7)
-FOOTER_NAMES = ("schema", "index", "groups", "row tables", "metas", "summaries")
 
 
 _TRAILER_FIELDS = ((0, 8), (8, 8), (16, 8), (24, 4), (28, 4), (36, 2), (38, 2))

@@ -59,7 +59,3 @@ def check_answers(table: ss.Table, root: Path) -> None:
     for where, test in tests.items():
         wanted = sum(map(test, rows))
         assert table.scan(where).count() == table.scan(where).to_table().num_rows == wanted, where
-
-
-def index_names(table: ss.Table) -> list[tuple[str, list[str]]]:
-    return [(row["name"], row["columns"]) for row in table.indexes().to_pylist()]

@@ -88,18 +88,6 @@ def test_a_dry_run_tells_the_same_and_removes_nothing(table: ss.Table) -> None:
     assert data - _data_files(table) == set(told.filter(pc.field("kind") == "data")["path"].to_pylist())
 
 
-def test_data_files_are_removed_only_where_asked(table: ss.Table) -> None:
-    data = _data_files(table)
-    table.clean(retain_versions=1, min_age=NOW)
-    assert _data_files(table) == data
-    told = table.clean(retain_versions=1, min_age=NOW, delete_data=True).filter(pc.field("kind") == "data")
-    assert told.num_rows == 1
-    assert data - _data_files(table) == set(told["path"].to_pylist())
-    assert _values(table) == [1, 2]
-    assert table.sync() == table.version
-    assert table.verify(deep=True) == []
-
-
 def test_rule_10_a_file_overwritten_and_synced_is_not_deleted_as_the_old_one(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()

@@ -53,16 +53,6 @@ def test_a_file_that_returned_is_not_remembered_as_removed(table: ss.Table) -> N
     assert len(_values(table)) == 30
 
 
-def test_a_file_that_was_added_and_removed_since_stays_removed(table: ss.Table) -> None:
-    """It is in neither version and still in the directory: a sync after the restore does not add it."""
-    make_file(Path(table.location), "later.parquet", {"a": [500]})
-    assert table.sync().added == ("later.parquet",)
-    _act(table, remove=("later.parquet",), rows=(7,))
-    table.restore(1)
-    table.sync()
-    assert live_paths(table) == list(FILES) and len(_values(table)) == 30
-
-
 def test_what_is_so_already_makes_no_version(table: ss.Table) -> None:
     assert table.restore(1) == 1
     _act(table, remove=("f.parquet",))
