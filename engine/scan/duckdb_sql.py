@@ -508,7 +508,7 @@ def _pairs(planning: PlannedScan) -> list[Pair]:
     skips row groups by statistics itself."""
     if not planning.pruned.fine and planning.pruned.rows_to_read is None:
         return [(task, RowGroups(None)) for task in planning.tasks_of_whole_files()]
-    return [pair for pair in planning.pairs_to_read() if pair[1].kept != []]
+    return planning.pairs_to_read()
 
 
 def _pieces(pairs: list[Pair]) -> list[Piece]:

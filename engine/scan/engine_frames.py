@@ -77,7 +77,7 @@ def _tasks_for_polars(polars: Any, plan: PlannedScan, schema: pl.Schema) -> list
     units = plan.pruned.units
     if plan.storage.is_remote or not names or names & set(plan.instant.partitioning) or not units.readable.all():
         return []
-    pairs = [(task, groups) for task, groups in plan.pairs_to_read() if groups.kept != []]
+    pairs = plan.pairs_to_read()
     if any(task.rows is not None or groups.total != len(groups.kept or []) for task, groups in pairs if groups.kept):
         return []  # an index chose rows, or row groups
     if sum(rows_kept(*pair) for pair in pairs) * len(names) < _POLARS_VALUES_MIN:

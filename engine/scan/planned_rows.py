@@ -116,18 +116,14 @@ def _batches(plan: PlannedScan) -> Iterator[list[Pair]]:
     """What rows are read of: with a limit a few files first, those first of which all rows match."""
     pruned = plan.pruned
     if plan.limit is None or plan.is_fine_pruned or pruned.has_all_rows or pruned.count < 2:
-        yield [(task, groups) for task, groups in plan.pairs_to_read() if groups.kept != []]
+        yield plan.pairs_to_read()
         return
     order = np.argsort(~(pruned.only_true & pruned.units.exact), kind="stable")
     start, size = 0, 1
     while start < len(order):
         chosen = np.zeros(pruned.count, dtype=bool)
         chosen[order[start : start + size]] = True
-        tasks = plan.tasks_to_read(pruned.selected(chosen))
-        groups = row_groups_of(tasks, plan.context, plan.index_storage)
-        pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
-        if pairs:
-            yield pairs
+        yield plan.pairs_to_read(pruned.selected(chosen))
         start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
 
 
@@ -135,7 +131,7 @@ def positions(plan: PlannedScan) -> dict[str, np.ndarray]:
     """By path, the positions in the file of the rows that match, of files that hold some."""
     plan.check_evaluable()
     plan.check_readable()
-    pairs = [pair for pair in plan.pairs_to_read() if pair[1].kept != []]
+    pairs = plan.pairs_to_read()
     with plan.step("rows", "rows") as step:
         step.note = "positions"
         step.came_in = sum(rows_looked_at(*pair) for pair in pairs)

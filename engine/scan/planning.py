@@ -36,7 +36,7 @@ from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
 from .prune import PruneRequest, StatsReader, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
-from .row_groups import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
+from .row_groups import row_groups_of
 from .steps import Step, Steps, event_of, log_entry
 from .units import Deletes, PruningState, Units
 
@@ -49,6 +49,7 @@ T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
 _CHECKED_FILES_MAX = 500  # whose metadata decide an answer
+_WHOLE_FILE_ROWS_MAX = 1 << 18  # smaller files that are near are read whole
 _FAR_THREADS = 8  # where a file's bytes are waited for: as many as hold row groups in memory elsewhere
 
 
@@ -241,15 +242,18 @@ class PlannedScan:
         return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._with_footers)
 
     def tasks_to_read(self, pruned: PruningState, *more: str) -> list[FileTask]:
-        """The same if the rows are read in any case: small local files are read as quickly as their statistics."""
-        row_counts = to_numpy(pruned.units.files.column("row_count"))
-        is_far = self.storage.is_remote or self.index_storage.is_remote
-        if not is_far and not pruned.fine and row_counts.max(initial=0) < FINE_ROWS_MIN:
+        """The same if the rows are read in any case. Of files of which all rows match, statistics of row groups say
+        nothing, and of small ones that are near they take longer than they save: such tasks contain no positions."""
+        units, is_far = pruned.units, self.storage.is_remote or self.index_storage.is_remote
+        is_whole = np.zeros(len(pruned.ids), dtype=bool)
+        if not is_far and not pruned.fine:
+            is_whole = to_numpy(units.files.column("row_count")) < _WHOLE_FILE_ROWS_MAX
+        if not more and pruned.rows_to_read is None:
+            is_whole |= pruned.only_true[units.unit_of]
+        if is_whole.all() or pruned.has_all_rows:
             return self.tasks_of_whole_files(pruned)
-        return [
-            task if is_far or task.row_count >= FINE_ROWS_MIN else replace(task, fine=())
-            for task in self.tasks_of(pruned, *more)
-        ]
+        tasks = self.tasks_of(pruned, *more)
+        return [replace(task, fine=()) if whole else task for task, whole in zip(tasks, is_whole, strict=True)]
 
     def task_rows(self, files: slice) -> TaskRows:
         """The same for some of the kept files, as columns."""
@@ -334,16 +338,15 @@ class PlannedScan:
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def pairs_to_read(self) -> list[Pair]:
-        """The files and row groups to read. Row groups are not pruned if an index named exactly the rows, or if pruning
-        takes longer than reading what it would skip."""
-        if not self.is_fine_pruned and self.pruned.has_all_rows:
-            return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
-        if self.is_fine_pruned or self.storage.is_remote != self.index_storage.is_remote:
-            return self.pairs
-        tasks = self.tasks
-        groups = row_groups_to_read(tasks, self.context, self.index_storage)
-        return list(zip(tasks, groups, strict=True))
+    def pairs_to_read(self, pruned: PruningState | None = None) -> list[Pair]:
+        """The files with rows that may match, and their row groups, of all kept units or of some. Row groups are not
+        pruned if an index named exactly the rows, or if pruning takes longer than reading what it would skip."""
+        if pruned is None and self.is_fine_pruned:
+            pairs = self.pairs
+        else:
+            tasks = self.tasks_to_read(self.pruned if pruned is None else pruned)
+            pairs = list(zip(tasks, row_groups_of(tasks, self.context, self.index_storage), strict=True))
+        return [pair for pair in pairs if pair[1].kept != []]
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads if there is more than one item."""

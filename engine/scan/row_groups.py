@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     from ...bloom import Probes
 
 
-FINE_ROWS_MIN = 1 << 18  # of a file: smaller ones that are near are read as quickly as their fine statistics
-_SMALL_FILES_MIN = 8
-
-
 def row_groups_of(
     tasks: Sequence[FileTask], context: ReadContext, storage: Storage, fine: FineRows | None = None
 ) -> list[RowGroups]:
     """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
     from `storage`, the index's. One result a task, in order."""
+    if fine is None and not any(task.fine for task in tasks):
+        return [whole_file(task) for task in tasks]
     terms = terms_of(context.pruning)
     probed: list[_Probed] = []
 
@@ -103,18 +101,6 @@ def kept_row_groups(tasks: Sequence[FileTask], context: ReadContext, storage: St
         if task.is_exact:
             kept.certain[own] = np.array(of_task.all_match, dtype=bool) | task.all_match
     return kept
-
-
-def row_groups_to_read(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
-    """`row_groups_of`, for reading rows: small files are whole if all of their rows match, and also if they are many,
-    local and without filters. Their statistics take as long as they save, and DuckDB reads footers anyway."""
-    is_small = [task.row_count < FINE_ROWS_MIN and not task.filters for task in tasks]
-    are_many = not storage.is_remote and sum(is_small) >= _SMALL_FILES_MIN
-    asked = [
-        i for i, task in enumerate(tasks) if not (is_small[i] and (are_many or (task.all_match and task.rows is None)))
-    ]
-    found = dict(zip(asked, row_groups_of([tasks[i] for i in asked], context, storage), strict=True))
-    return [found[i] if i in found else whole_file(task) for i, task in enumerate(tasks)]
 
 
 def whole_file(task: FileTask) -> RowGroups:

@@ -1,4 +1,4 @@
-"""The statistics of row groups are read of few small files, and not of many: the rows are the same."""
+"""The statistics of row groups are read of large files, and not of small ones: the rows are the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+import skipstone.engine.scan.planning as planning
 import skipstone.engine.scan.row_groups as fine
 from example_counts import examples
 from hypothesis import given, settings
@@ -44,7 +45,7 @@ def pruned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_of_many_small_files_no_statistics_are_read(tmp_path: Path, pruned: list[int]) -> None:
+def test_of_small_files_no_statistics_are_read(tmp_path: Path, pruned: list[int]) -> None:
     keys = np.random.default_rng(1).integers(0, 100, (FILES, GROUPS * ROWS))
     table = lake_of(tmp_path, keys)
     plan = table.scan("k < 3")
@@ -53,18 +54,13 @@ def test_of_many_small_files_no_statistics_are_read(tmp_path: Path, pruned: list
     assert plan.row_groups().num_rows == FILES * GROUPS  # of all files, if they are asked for
 
 
-def test_of_few_files_and_of_large_ones_they_are_read(
-    tmp_path: Path, pruned: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_large_files_they_are_read(tmp_path: Path, pruned: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.sort(np.random.default_rng(2).integers(0, 100, (FILES, GROUPS * ROWS)))  # each file for itself
     table = lake_of(tmp_path, keys)
-    for name, value in (("_SMALL_FILES_MIN", FILES + 1), ("FINE_ROWS_MIN", 100)):
-        with monkeypatch.context() as patch:
-            patch.setattr(fine, name, value)
-            pruned.clear()
-            plan = table.scan("k < 3")
-            assert plan.to_table().num_rows == (keys < 3).sum()
-            assert sum(pruned) == FILES and rows_looked_at(plan) <= FILES * 2 * ROWS
+    monkeypatch.setattr(planning, "_WHOLE_FILE_ROWS_MAX", 100)
+    plan = table.scan("k < 3")
+    assert plan.to_table().num_rows == (keys < 3).sum()
+    assert sum(pruned) == FILES and rows_looked_at(plan) <= FILES * 2 * ROWS
 
 
 def test_files_of_which_all_rows_match_are_not_asked(tmp_path: Path, pruned: list[int]) -> None:
@@ -74,17 +70,17 @@ def test_files_of_which_all_rows_match_are_not_asked(tmp_path: Path, pruned: lis
     assert sum(pruned) == 0
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0, 4, 100]), st.booleans())
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0, 20, 100]), st.booleans())
 @settings(max_examples=examples(5))
 def test_the_same_rows_whatever_is_read(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, small_files_min: int, is_sorted: bool
+    tmp_path_factory: pytest.TempPathFactory, seed: int, whole_file_rows: int, is_sorted: bool
 ) -> None:
     random = np.random.default_rng(seed)
     keys = random.integers(0, random.integers(1, 200), (int(random.integers(1, 12)), 40))
     table = lake_of(tmp_path_factory.mktemp("lake"), np.sort(keys) if is_sorted else keys)
     low, high = sorted(random.integers(0, 200, 2).tolist())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fine, "_SMALL_FILES_MIN", small_files_min)
+        patch.setattr(planning, "_WHOLE_FILE_ROWS_MAX", whole_file_rows)
         found = table.scan(f"k >= {low} AND k < {high}").to_table()
     expected = np.sort(keys[(keys >= low) & (keys < high)])
     assert np.array_equal(np.sort(found["k"].to_numpy()), expected)

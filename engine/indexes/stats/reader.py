@@ -56,7 +56,6 @@ class Blocks:
     """
 
     run: Run
-    reader: SortedFileReader
     indices: range
     first: np.ndarray
     stop: np.ndarray
@@ -90,13 +89,14 @@ class ColumnStatsReader:
         self.blocks = [blocks for blocks in self.blocks if len(blocks.indices)]
 
     def _blocks_of(self, run: Run) -> Blocks:
-        with reading_run(run):
-            reader = self._readers.reader(run)
+        def summarize(reader: SortedFileReader) -> tuple[range, np.ndarray, np.ndarray, dict[str, ZoneMap | None]]:
             first, last = reader.by_id(self.prefix).block_bounds()
             stop = np.where(last == LAST_ID, LAST_ID, last + np.uint64(1))
             indices = reader.block_range(self.prefix)
-            summaries = reader.zone_maps((*self._bounds, *_COUNTS), indices)
-            return Blocks(run, reader, indices, first, stop, summaries)
+            return indices, first, stop, reader.zone_maps((*self._bounds, *_COUNTS), indices)
+
+        with reading_run(run):
+            return Blocks(run, *self._readers.decoded(run, ("blocks", self.prefix, self._bounds), summarize))
 
     def cuts(self, entries: int) -> np.ndarray:
         """Numbers of files, uint64, ascending, that begin blocks, with about so many entries between them."""
@@ -166,7 +166,8 @@ class ColumnStatsReader:
             else:
                 names, constant = self._columns(blocks, used, with_bounds)
                 with reading_run(blocks.run):
-                    entries = blocks.reader.by_id(self.prefix).get(ids, names, include_deleted=True)
+                    reader = self._readers.reader(blocks.run)
+                    entries = reader.by_id(self.prefix).get(ids, names, include_deleted=True)
                 layers.append((entries, constant))
         entry_ids, rows, schemas = self._newest(layers)
         if len(entry_ids) == len(ids) and np.array_equal(entry_ids, ids):
@@ -234,8 +235,7 @@ class ColumnStatsReader:
 
 
 def _rows(entries: IdEntries, constant: dict[str, int | None]) -> StatRows:
-    count = len(entries.ids)
-    rows = StatRows.of(entries.columns, count)
+    rows = StatRows.of(entries.columns, len(entries.ids))
     rows.constants = dict(constant)
     return rows
 
