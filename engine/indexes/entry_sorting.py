@@ -1,7 +1,7 @@
-"""Indexes whose runs contain the entries of files: entries are sorted in bounded memory, and parts and runs are merged.
+"""Sort the entries of files in bounded memory, and merge parts and runs, for indexes whose runs contain such entries.
 
-Entries wait in memory. If there are enough, they are sorted and written to a temporary file, which is a sorted run.
-`state/lsm.py` merges these files like other runs.
+Entries are collected in memory. If there are enough, they are sorted and written to a temporary file, which is a sorted
+run. `state/lsm.py` merges these files like other runs.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from ..storage.threads import Threads
 from .kind import CommitContext, MergeContext
 from .task_result import IndexPart
 
-_ROW_BYTES = 16  # what sorting takes in addition to an entry
+_ROW_BYTES = 16  # the additional memory of sorting, per entry
 
 OfFiles: TypeAlias = "Callable[[pa.BinaryArray, Callable[[np.ndarray], np.ndarray]], pa.BinaryArray]"
 """From the keys of a part, and from its files' numbers to ids (uint64 both), to the keys with these ids."""
 
 
 class EntrySorter:
-    """Takes entries in any order, and returns them sorted. No key is the beginning of another.
+    """Accepts entries in any order, and returns them sorted. No key may be a prefix of another.
 
-    Used as a context manager: what was written to a temporary folder below `folder` (None: the system's) is removed at
-    its end.
+    It is a context manager: at its end it removes the temporary files below `folder` (None: the system's folder).
 
-    form           of the temporary files
-    schema         of the values
-    memory_bytes   about how much waits in memory before a thread writes it out; while it does, as much more may wait
+    form            of the temporary files
+    schema          of the values
+    memory_bytes    how much is collected in memory, approximately, before a thread writes it; during the write as much
+                    again may be collected
     """
 
     def __init__(self, form: RunFormat, schema: pa.Schema, memory_bytes: int, folder: str | None = None):
@@ -64,7 +64,7 @@ class EntrySorter:
         self.close()
 
     def close(self) -> None:
-        """Releases everything."""
+        """Release memory, threads and temporary files."""
         self._waiting = []
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -74,7 +74,7 @@ class EntrySorter:
             self._folder = None
 
     def add_entries(self, entries: EntryBatch) -> None:
-        """Entries in any order, none of them a tombstone; of a key that is there twice the last one stays."""
+        """Add entries in any order, without tombstones. The last entry of a key replaces earlier ones."""
         self._add(entries, entries.keys.nbytes + entries.values.nbytes, entries.num_entries)
 
     def _add(self, part: Any, size_bytes: int, rows: int) -> None:
@@ -86,7 +86,7 @@ class EntrySorter:
             self._waiting.append(part)
 
     def sorted(self) -> EntryBatch | SortedEntries:
-        """All entries, to be written before this is closed."""
+        """Return all entries in order. The caller must write them before it closes this sorter."""
         if not self._spilling:
             return self._in_order(self._waiting)
         if self._waiting:
@@ -96,7 +96,7 @@ class EntrySorter:
             return SortedEntries([SortedFileReader(path) for path in paths])
 
     def _in_order(self, waiting: Sequence[EntryBatch]) -> EntryBatch:
-        """Entries, sorted."""
+        """Return the entries in order."""
         keys, values, _ = EntryBatch.concat(waiting, self.schema)
         if len(keys) < 2 or pc.all(pc.less(keys[:-1], keys[1:])).as_py():
             return new_entries(keys, values.combine_chunks())
@@ -105,7 +105,7 @@ class EntrySorter:
         return new_entries(take_keys(keys, order), values.combine_chunks().take(from_numpy(order)))
 
     def _spill(self) -> None:
-        """Let a thread sort and write what waits. It raises what went wrong with the one before."""
+        """Start a thread that sorts and writes the collected entries. Raise the error of the previous one."""
         if self._spilling:
             self._spilling[-1].result()
         with disk_errors():
@@ -134,7 +134,7 @@ class EntrySorter:
 
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
-    """Raises StorageError for what the temporary folder refuses."""
+    """Raise StorageError if the temporary folder fails."""
     try:
         yield
     except (OSError, NotATableError) as error:  # a StorageError is an OSError
@@ -145,7 +145,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def new_entries(keys: pa.BinaryArray, values: pa.Table) -> EntryBatch:
-    """Entries of which none is a tombstone."""
+    """Return entries without tombstones."""
     return EntryBatch(keys, values, np.zeros(len(keys), dtype=bool))
 
 
@@ -160,8 +160,8 @@ def with_parts(
     sorter: EntrySorter,
     of_files: OfFiles,
 ) -> IndexState:
-    """The index with the entries of the parts that a commit's tasks built with that encoding: a task numbers its files,
-    and here these numbers become file ids. Files without entries are holes. The sorter is closed."""
+    """Return the index with the entries of the parts that a commit's tasks built with that encoding. A task's numbers
+    of files are replaced by file ids. Files without entries are holes. The sorter is closed."""
     with sorter:
         found = work.parts_of(index, encoding)
         if found is None:
@@ -174,7 +174,7 @@ def with_parts(
 
 
 def add_part(sorter: EntrySorter, storage: Storage, part: IndexPart, file_ids: np.ndarray, of_files: OfFiles) -> None:
-    """Adds the entries of a part, with file ids instead of the task's numbers."""
+    """Add the entries of a part, with file ids instead of the task's numbers."""
     if part.run is None:
         return
     names = sorter.schema.names
@@ -186,8 +186,8 @@ def add_part(sorter: EntrySorter, storage: Storage, part: IndexPart, file_ids: n
 
 
 def with_merged_runs(index: IndexState, work: MergeContext, form: RunFormat) -> IndexState:
-    """The index with fewer runs, and without the entries of removed files if there are many. With a damaged run it
-    stays as it is."""
+    """Return the index with fewer runs, and without the entries of removed files if there are many. With a damaged run,
+    return it unchanged."""
     try:
         runs = work.writing.compact(index.runs, f"{index.kind}{index.id}c", form, work.snapshot.numbers())
     except DAMAGE as error:

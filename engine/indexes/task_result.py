@@ -1,16 +1,17 @@
-"""What a writer's task hands to the commit: a task index file on storage, and a small, picklable result.
+"""The result that a writer's task passes to the commit: a task index file on storage, and a small, picklable object.
 
 The task index file contains the fine statistics of the files that the task wrote or attached:
 
-    key      (file u32, column u32, row_group u32): local ordinals, since a writer has no ids; the commit binds them
-    row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
-    groups   a file, or several that have few row groups, named by the first one's ordinal: the statistics index keeps
-             the offset and length for each file, so an executor reads it in one range and needs no footer
+    key       (file u32, column u32, row_group u32): local ordinals, because a writer has no ids; the commit assigns
+              them
+    row       `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
+    groups    one file, or several with few row groups, named by the first file's ordinal. The statistics index stores
+              the offset and length per file, so an executor reads them in one range without the footer
 
-What a task builds of other indexes is in files next to it (`IndexPart`).
+The parts of other indexes that a task builds are in separate files (`IndexPart`).
 
-Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file; the first also the
-`path_mark` of its data file as `min_bytes`, by which a reader of the range finds the entries of a file.
+Column ordinal 0 describes the row groups themselves: `value_count` rows, `compressed_bytes` in the file. The first
+entry also contains the `path_mark` of its data file as `min_bytes`, by which a reader finds the entries of a file.
 """
 
 from __future__ import annotations
@@ -44,28 +45,28 @@ FILE_STATS_SCHEMA = pa.schema([pa.field("file", pa.int64()), pa.field("column", 
 
 
 def quarantined_file(path: str, reason: str, rows: int | None = None) -> dict:
-    """A file that a version quarantines, as `Instant.quarantined` records it."""
+    """Return the record of a quarantined file for `Instant.quarantined`."""
     return {"path": path, "reason": reason, "rows": rows}
 
 
 @dataclass
 class TaskResult:
-    """The files of one task and what is known of them.
+    """The files of one task and their statistics.
 
-    files           one row a file (FILES_SCHEMA); `schema_id` is a position in `schemas`
-    schemas         the physical schemas met (None, as schema_id null, where a file's is not known)
-    stats           one row a file and column (FILE_STATS_SCHEMA); `column` is a position in `stats_columns`
-    index           the task index file, or None where there is nothing fine
-    written         files of `files` that this task wrote itself: an abort removes them
-    declares_partitions    True where partitions were given, and paths need not say them
-    names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
-                    where the names are the same
-    nested          for each of `schemas`, the same of fields within columns (`parquet/leaves.py`), where there
-                    are `names`
-    declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
-    transaction     of which it is a task: no other may commit, or remove, what it wrote
-    copies          {path: the path of a file of the table that has the same rows in the same row groups, but for new
-                    values in the columns `updated`}
+    files                  one row per file (FILES_SCHEMA); `schema_id` is a position in `schemas`
+    schemas                the physical schemas of the files; `schema_id` is null for a file whose schema is unknown
+    stats                  one row per file and column (FILE_STATS_SCHEMA); `column` is a position in `stats_columns`
+    index                  the task index file; None without fine statistics
+    written                the files of `files` that this task wrote itself: an abort removes them
+    declares_partitions    True if partitions were given, and paths need not contain them
+    names                  for each of `schemas`, the columns' names in the table by their names in the file; empty if
+                           they are equal
+    nested                 for each of `schemas`, the same for fields within columns (`parquet/leaves.py`), if there are
+                           `names`
+    declared_names         {name in the table: name in the file} of files with unknown schemas, if they differ
+    transaction            the owner of the task: no other transaction may commit or remove the written files
+    copies                 {path: path of a file of the table with the same rows in the same row groups, except for new
+                           values in the columns `updated`}
     """
 
     files: pa.Table
@@ -84,13 +85,13 @@ class TaskResult:
     updated: tuple[str, ...] = ()
 
     def schema_counts(self) -> list[tuple[pa.Schema, int]]:
-        """The physical schemas that files have, each with how many."""
+        """Return the physical schemas of the files, each with the number of files."""
         ids, counts = np.unique(to_numpy(self.files.column("schema_id").drop_null()), return_counts=True)
         return [(self.schemas[i], count) for i, count in zip(ids.tolist(), counts.tolist(), strict=True)]
 
     def without(self, dropped: np.ndarray) -> TaskResult:
-        """The same without some files (bool [files])."""
-        place = np.cumsum(~dropped) - 1  # of each file among those that stay
+        """Return the result without some files (bool [files])."""
+        place = np.cumsum(~dropped) - 1  # of each remaining file
         file = to_numpy(self.stats.column("file"))
         stays = ~dropped[file]
         stats = self.stats.filter(from_numpy(stays)).set_column(0, "file", from_numpy(place[file[stays]]))
@@ -104,7 +105,7 @@ class TaskResult:
             )
         files = self.files.filter(from_numpy(~dropped))
         ids = files.column("schema_id")
-        used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
+        used = ids.drop_null().unique().sort().to_pylist()  # drop schemas that no file has
         position = files.schema.get_field_index("schema_id")
         files = files.set_column(position, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
         return replace(
@@ -118,13 +119,13 @@ class TaskResult:
         )
 
     def names_of(self, position: int) -> tuple[dict[str, str] | None, NestedNames]:
-        """(`names`, or None, and `nested`) of one of `schemas`."""
+        """Return `names` (or None) and `nested` of one of `schemas`."""
         return self.names[position] if self.names else None, self.nested[position] if self.nested else {}
 
 
 @dataclass
 class AddedFiles:
-    """The files of one task result, under their ids.
+    """The files of one task result, with their ids.
 
     ids           uint64 [n]
     schema_ids    int64 [n]: the file schema of each
@@ -136,12 +137,12 @@ class AddedFiles:
 
 
 class ResultBuilder:
-    """Gathers files one by one; rows of statistics become arrays at the end."""
+    """Collects files one by one; rows of statistics become arrays at the end."""
 
     def __init__(self) -> None:
         self._files: list[dict] = []
         self._schemas: dict[tuple[pa.Schema, tuple | None, tuple], int] = {}
-        self._newest: tuple[tuple, int] = ((), -1)  # what the newest file had of `_schemas`: a schema's hash takes long
+        self._newest: tuple[tuple, int] = ((), -1)  # the newest file's key and position in `_schemas`
         self._columns: dict[str, int] = {}
         self._stats: list[ColumnStats] = []
         self._stats_file: list[int] = []
@@ -166,9 +167,9 @@ class ResultBuilder:
         nested: NestedNames | None = None,
         of_slice: Mapping[str, str | None] | None = None,
     ) -> None:
-        """One base file whose footer, or whose rows, we have seen: its counts are exact, unless `deletes` of a log take
-        rows out of it. `names`, `nested`: what its columns, and the fields within, are called in the table; `of_slice`:
-        its file group, slice, commit."""
+        """Add one base file whose footer or rows were read. Its counts are exact, unless `deletes` of a log remove
+        rows. `names`, `nested`: the table's names of its columns, and of fields within them; `of_slice`: its file
+        group, slice, commit."""
         ordinal = len(self._files)
         self._files.append(
             {
@@ -228,19 +229,19 @@ class ResultBuilder:
 KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
 FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
 ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themselves
-_GROUP_ROWS_MAX = 256  # entries of files that share a group: a block or two
+_GROUP_ROWS_MAX = 256  # entries of files that share a group: one or two blocks
 
 
 @dataclass(frozen=True)
 class IndexPart:
-    """What a task built of an index over the files that it wrote.
+    """A part of an index, which a task built over the files that it wrote.
 
-    kind, columns   of the index; the columns are dotted paths
-    encoding        how values are encoded: the part is of no use to an index that encodes them otherwise
-    numbers         of the task's files, by ordinal, as the run names them; None for a file that is left out
-    run             a run of the index with these numbers in place of file ids; None: there are no entries
-    is_permanent    runs of the index will name the file of the part, so it stays
-    stats           of statistics, which need no run: those of each of the task's files, by ordinal; None: of no row
+    kind, columns    of the index; the columns are dotted paths
+    encoding         how values are encoded; an index with another encoding cannot use the part
+    numbers          the number in the run of each of the task's files, by ordinal; None for a file that is left out
+    run              a run of the index with these numbers instead of file ids; None without entries
+    is_permanent     runs of the index will reference the file of the part, so it stays
+    stats            of statistics, which need no run: those of each of the task's files, by ordinal; None: of no row
     """
 
     kind: str
@@ -252,23 +253,22 @@ class IndexPart:
     stats: tuple[ColumnStats | None, ...] = ()
 
     def ids_of(self, numbers: np.ndarray, file_ids: np.ndarray) -> np.ndarray:
-        """uint64 [n]: the ids of files by their numbers (uint64 [n]). `file_ids`: of the task's files, by ordinal."""
+        """Return the ids of files (uint64 [n]) by their numbers. `file_ids`: of the task's files, by ordinal."""
         pairs = [(number, i) for number, i in zip(self.numbers, file_ids.tolist(), strict=True) if number is not None]
         own, ids = (np.array(part, dtype=np.uint64) for part in zip(*sorted(pairs), strict=True))
         return ids[np.searchsorted(own, numbers)]
 
 
 def temporary_paths(results: Sequence[TaskResult]) -> list[str]:
-    """The files of parts that are not needed once the commit is published, or given up."""
+    """Return the files of parts that are not needed after the commit was published or given up."""
     parts = [part for result in results if result.index is not None for part in result.index.parts]
     return [part.run.path for part in parts if part.run is not None and not part.is_permanent]
 
 
 @dataclass
 class TaskIndex:
-    """Where the contents of a finished task index file are. `fine`, int64 [files, 2], is aligned with its files:
-    offset, length; `footers` are their packed footers, if they are kept; `parts` are of other indexes, in other
-    files."""
+    """Where the contents of a finished task index file are. `fine` (int64 [files, 2]: offset, length) is aligned with
+    its files. `footers` are their packed footers, if kept; `parts` are parts of other indexes, in other files."""
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
@@ -277,20 +277,20 @@ class TaskIndex:
 
     @property
     def paths(self) -> list[str]:
-        """The task index file and those of the parts."""
+        """Return the paths of the task index file and of the parts."""
         return [self.path, *(part.run.path for part in self.parts if part.run is not None)]
 
 
 def path_mark(path: str) -> bytes:
-    """16 bytes that distinguish a data file from all others: the BLAKE2b hash of its path."""
+    """Return 16 bytes that identify a data file: the BLAKE2b hash of its path."""
     import hashlib  # loads OpenSSL, which a look-up does not need
 
     return hashlib.blake2b(path.encode(), digest_size=16).digest()
 
 
 def entries_by_path(entries: pa.Table) -> tuple[dict[bytes, int], np.ndarray]:
-    """({the mark of a path: the ordinal of its file}, uint32 [n]: the ordinal of each entry's file) of a range of fine
-    statistics. Raises CorruptionError if two files have one mark."""
+    """Return {the mark of a path: the ordinal of its file}, and the ordinal of each entry's file (uint32 [n]), for a
+    range of fine statistics. Raise CorruptionError if two files have the same mark."""
     keys = KEYS.decode(entries.column("key"))
     is_group = to_numpy(pc.equal(entries.column("column"), string_scalar(ROW_GROUPS_COLUMN)))
     is_first = is_group & (keys["row_group"] == 0)
@@ -302,21 +302,21 @@ def entries_by_path(entries: pa.Table) -> tuple[dict[bytes, int], np.ndarray]:
 
 
 class TaskIndexWriter:
-    """Writes a task index file, file by file. Used as a context manager: on an exception nothing is left."""
+    """Writes a task index file, file by file. It is a context manager; an exception leaves no file."""
 
     def __init__(self, storage: Storage, path: str):
         from ...hfile_like import SortedFileWriter
 
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(storage.create(path))
-        # Its groups are read without its footer, and so without a dictionary that might be chosen.
+        # A reader of a group has no footer, and so no dictionary.
         self._writer = SortedFileWriter(
             self._sink, schema=FINE_SCHEMA, use="get", compression="zstd", templates=False, metas=written_as(path)
         )
         self._stack.enter_context(self._writer)
         self._index = TaskIndex(path)
-        self._places: list[tuple[int, int]] = []  # of each file
-        self._first = 0  # of the files whose entries wait for their group
+        self._places: list[tuple[int, int]] = []  # offset and length, by file
+        self._first = 0  # the first file whose entries wait for their group
         self._keys: list[tuple[int, int, int]] = []
         self._columns: list[str] = []
         self._rows: list[ColumnStats] = []
@@ -334,8 +334,8 @@ class TaskIndexWriter:
         stats: dict[str, list[ColumnStats]],
         footer: bytes | None = None,
     ) -> int:
-        """Writes the fine statistics of one data file and returns its ordinal. The commit keeps `footer`, as
-        `packed_footer` gives it."""
+        """Write the fine statistics of one data file and return its ordinal. The commit keeps `footer`, which
+        `packed_footer` returns."""
         sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
         if sizes:
             sizes[0] = sizes[0]._replace(lower=path_mark(path))
@@ -365,7 +365,7 @@ class TaskIndexWriter:
         self._keys, self._columns, self._rows = [], [], []
 
     def finish(self) -> TaskIndex:
-        """Closes the file, which is durable and whole from here on, and returns where its parts lie."""
+        """Close the file, which is then durable and complete, and return the locations of its parts."""
         self._end_group()
         self._stack.close()
         self._index.fine = np.array(self._places, dtype=np.int64).reshape(-1, 2)

@@ -1,9 +1,9 @@
-"""The filter index: which files, and which of their row groups, may hold a value.
+"""The filter index: which files, and which of their row groups, may contain a value.
 
-In: the values of one column. Out: for a value, the files that may hold it (`coarse_groups.py`: many files by one
-small read) and the row groups of one file (`file_filter.py`). `format.py` describes the runs of both.
+Input: the values of one column. Output: for a value, the files that may contain it (`coarse_groups.py`: one small read
+covers many files) and the row groups of one file (`file_filter.py`). `format.py` describes the runs of both.
 
-    kind.py            the verbs of a kind
+    kind.py            the verbs of the kind
     probe.py           the look-up in coarse filters
     task_filters.py    the filters of one file, in bounded memory, and their sizes
     build.py           filters of existing files

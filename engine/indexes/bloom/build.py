@@ -1,7 +1,6 @@
-"""Building the filters of files that exist: only their key column is read.
+"""Build the filters of existing files. Only the indexed column is read.
 
-Row groups are read one after the other in a thread of their own while those before are hashed. Memory is bounded
-(`task_filters.py`), however large a file is.
+A thread reads the next row group while the previous one is hashed. Memory is bounded (`task_filters.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class BuiltFilters:
-    """The filters of one file. `close` frees what they take while they wait to be written."""
+    """The filters of one file. `close` releases the memory that they use until they are written."""
 
     filters: FileFilters
     hash_name: str
@@ -46,8 +45,7 @@ class BuiltFilters:
 
 
 def hashed_file(reader: ColumnReader, row: dict[str, Any], fpp: float) -> BuiltFilters:
-    """The filters of a file of the manifest, from the values of its column; `row` has its path and identity. Raises as
-    `ColumnReader.open`."""
+    """Return the filters of a manifest row's file, from its column. Raise the errors of `ColumnReader.open`."""
     spool = Spool()
     try:
         with ExitStack() as stack:
@@ -58,7 +56,7 @@ def hashed_file(reader: ColumnReader, row: dict[str, Any], fpp: float) -> BuiltF
             if name is None:
                 raise SchemaError(f"{row['path']}: its column is of a type that filters do not support")
             groups: Iterator[list[pa.Array]] = map(file.read, range(count))
-            if count > 1 and file.paths[0] is not None:  # a thread reads the next one while this one is hashed
+            if count > 1 and file.paths[0] is not None:  # a thread reads the next row group while this one is hashed
                 groups = stack.enter_context(closing(prefetched(file.read, range(count), 1, "skipstone-read")))
             for (values,) in groups:
                 filters.add(hash_array(plain_values(values)).present())
@@ -73,7 +71,7 @@ _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
 
 
 def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
-    """A run with the filters of files that the index lacks."""
+    """Build a run with the filters of files that the index lacks."""
     column, reader = handle.instant.path_of(index.columns[0]), ColumnReader.of(handle.storage, handle.instant, index)
     path = job.path(handle.index_storage, f"i{index.columns[0]}")
     load_for("bloom.kernels", _PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
@@ -94,8 +92,8 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Build
 
 @dataclass(frozen=True)
 class FilterPartSpec:
-    """A filter that a task builds: the column as the index calls it, the type of its values, the rate that the filter
-    is sized for, and where the values are in rows."""
+    """A filter that a task builds: the name in the index, the type of values, the target rate, and the source of
+    values."""
 
     column: str
     kind: pa.DataType
@@ -119,7 +117,7 @@ class FilterPartBuilder:
             self._files[number] = FileFilters(self._spec.fpp, self._spool)
         try:
             values = plain_values(self._spec.source.values(rows))
-        except SchemaError:  # an expression that fails on a row
+        except SchemaError:  # the expression fails on a row
             self._left_out.add(number)
             values = pa.nulls(0, self._spec.kind)
         self._files[number].add(hash_array(values).present())

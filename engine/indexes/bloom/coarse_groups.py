@@ -1,15 +1,15 @@
-"""The coarse level of a filter run: transposed groups of filters over files, of which a look-up reads a few rows.
+"""The coarse level of a filter run: transposed groups of filters over files. A look-up reads a few rows of them.
 
-    rows     `coarse/N`: group N, [bucket][member][32 bytes]
-    meta     `coarse`: what must be known of all groups before any row is read. A line of JSON: the hash of each group,
-             its number of members and the largest rate of them as they are stored; the number of ranges of files, and
-             of files that are no members. Then, one after the other, the size of each member in blocks, beyond which
-             its rows repeat (u32, little-endian), and the first and the last file number (u64, little-endian) of each
-             range of files that the run holds, and of each range of files that are no members
+    rows    `coarse/N`: group N, [bucket][member][32 bytes]
+    meta    `coarse`: the data about all groups that a look-up needs before it reads rows. One line of JSON: per group
+            the hash, the number of members and their largest stored rate; the number of ranges of files, and of files
+            that are no members. After the line: the size of each member in blocks, after which its rows repeat (u32,
+            little-endian); the first and last file number (u64, little-endian) of each range of files in the run, and
+            of each range of files that are no members
 
-A member is the filter over one file. Members are numbered through the run, those of group 0 first. So a value that is
-nowhere costs the rows of its buckets, and nothing else of the run: which file a member is matters only if it may hold
-the value. A file that is no member may hold any value: its own filters are probed.
+A member is the filter over one file. Members are numbered through the run, those of group 0 first. So a look-up of a
+value in no file reads only the rows of its buckets. The file of a member matters only if it may contain the value. A
+file that is no member may contain any value: its own filters are probed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...state.coverage import IdRanges
 from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, parse_json, record, text
 
 META = "coarse"
-WHOLE_FILE = -1  # in the place of the row group of a member
+WHOLE_FILE = -1  # in place of a member's row group
 
 
 def _rate(value: Any) -> float:
@@ -41,10 +41,10 @@ def _rate(value: Any) -> float:
 _COUNT = integer(0, 1 << 40)
 _GROUP = record({"hash": text, "members": integer(0, 1 << 32), "fpp": _rate})
 _META_FIELDS = record({"groups": array(_GROUP), "ranges": _COUNT, "others": _COUNT})
-# What one request is worth in bytes: ranges closer than that are read as one, and so is a whole group.
+# A request costs as much as this many bytes: closer ranges are read as one, and so is a whole small group.
 REQUEST_BYTES_REMOTE, REQUEST_BYTES_LOCAL = 1 << 20, 16 << 10
 PIECE_BYTES = 2 << 20
-BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before more is read
+BATCH_BYTES = 8 << 20  # this many bytes, or one row, are read at a time, and probed before the next are read
 
 HashesUnder = Callable[[str], np.ndarray | None]
 """From the name of a hash to the hashes, uint64, to probe a group with; None where the values have none under it."""
@@ -54,20 +54,20 @@ LoadGroup = Callable[[RowTable, Callable[[], np.ndarray]], np.ndarray | None]
 
 
 def section_name(group: int) -> str:
-    """What the row table of a group is called."""
+    """Return the name of a group's row table."""
     return f"coarse/{group}"
 
 
 @dataclass
 class CoarseGroups:
-    """What is known of the groups of a run.
+    """The groups of a run.
 
-    hashes        the name of the hash of each group
-    fpps          the largest rate of the members of each group
-    starts        int64 [groups + 1]: the number of each group's first member, and how many members there are
-    sizes         uint32 [members]: the size of each in blocks, beyond which its rows repeat
-    files         all files of the run
-    others        those of them that are no members
+    hashes    the name of the hash of each group
+    fpps      the largest rate of the members of each group
+    starts    int64 [groups + 1]: the number of each group's first member, and the number of members
+    sizes     uint32 [members]: the size of each in blocks, after which its rows repeat
+    files     all files of the run
+    others    those of them that are no members
     """
 
     hashes: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class CoarseGroups:
 
     @classmethod
     def of(cls, reader: SortedFileReader) -> CoarseGroups:
-        """As a run's file has it. Raises CorruptionError."""
+        """Read the groups of a run's file. Raise CorruptionError."""
         if META not in reader.metas():
             raise CorruptionError("a filter run without its meta", path=reader.name, check="coarse")
         head, _, body = reader.meta(META).partition(b"\n")
@@ -112,7 +112,7 @@ class CoarseGroups:
         )
 
     def to_bytes(self) -> bytes:
-        """As `of` reads it."""
+        """Return the bytes that `of` reads."""
         groups = [
             {"hash": name, "members": members, "fpp": fpp}
             for name, members, fpp in zip(self.hashes, np.diff(self.starts).tolist(), self.fpps, strict=True)
@@ -130,7 +130,7 @@ class CoarseGroups:
 
     @property
     def members(self) -> int:
-        """Of all groups."""
+        """The number of members of all groups."""
         return int(self.starts[-1])
 
     def add_group(self, hash_name: str, sizes: np.ndarray, fpp: float) -> str:
@@ -142,11 +142,11 @@ class CoarseGroups:
         return section_name(len(self.hashes) - 1)
 
     def sections(self, reader: SortedFileReader) -> list[RowTable]:
-        """Where the groups lie."""
+        """Return the row tables of the groups."""
         return [reader.row_tables()[section_name(group)] for group in range(len(self.hashes))]
 
     def is_little(self) -> bool:
-        """True where it is no burden to keep."""
+        """Return True if it is small enough to cache."""
         return 4 * self.members + 16 * (len(self.files.first) + len(self.others.first)) <= 1 << 20
 
 
@@ -175,10 +175,10 @@ def member_hits(
     request_bytes: int,
     load_group: LoadGroup,
 ) -> list[np.ndarray]:
-    """bool [members] for each probe: the member may hold one of its values.
+    """Return, for each probe, the members that may contain one of its values: bool [members].
 
-    Only the rows that the values touch are read, those within `request_bytes` of each other as one, a bounded number
-    of bytes at a time. Groups that `load_group` gives are probed in memory.
+    Only the rows for these values are read, rows within `request_bytes` of each other in one request, with bounded
+    memory. Groups that `load_group` returns are probed in memory.
     """
     hits = [np.zeros(coarse.members, dtype=bool) for _ in hashes_under]
     unloaded = []
@@ -204,7 +204,7 @@ def member_hits(
 def _jobs(
     reader: SortedFileReader, coarse: CoarseGroups, hashes_under: Sequence[HashesUnder], hits: list[np.ndarray]
 ) -> Iterator[_GroupProbe]:
-    """What to look up in each group. Where a probe has no hashes under a group's hash, all members of it are hits."""
+    """Yield the look-ups in each group. Without hashes for a group's hash, all its members are hits."""
     for group, section in enumerate(coarse.sections(reader)):
         by_probe = [hashes_of(coarse.hashes[group]) for hashes_of in hashes_under]
         for number, hashes in enumerate(by_probe):
@@ -220,7 +220,7 @@ def _jobs(
 
 
 def _batches(jobs: Sequence[_GroupProbe], request_bytes: int) -> Iterator[list[tuple[_GroupProbe, slice]]]:
-    """Parts of jobs that are read together: what a part reads is a few ranges, and a batch is bounded in bytes."""
+    """Yield parts of jobs to read together: a part reads a few ranges, and a batch is bounded in bytes."""
     batch: list[tuple[_GroupProbe, slice]] = []
     size = 0
     for job in jobs:
@@ -247,7 +247,7 @@ def _batches(jobs: Sequence[_GroupProbe], request_bytes: int) -> Iterator[list[t
 def _probe(
     job: _GroupProbe, part: slice, table: np.ndarray, row_of: np.ndarray, coarse: CoarseGroups, hits: list[np.ndarray]
 ) -> None:
-    """Notes the members that may hold the hashes of a part; the row of hash i is `table[at[i]]`."""
+    """Mark the members that may contain the hashes of a part; `row_of` gives the row of each hash in `table`."""
     members = slice(int(coarse.starts[job.group]), int(coarse.starts[job.group + 1]))
     at_once = max(1, PIECE_BYTES // job.section.stride)
     hashes, of = job.hashes[part], job.of[part]
@@ -259,7 +259,7 @@ def _probe(
 
 
 def _whole(reader: SortedFileReader, section: RowTable) -> np.ndarray:
-    """All rows of a group, read a bounded number of bytes at a time."""
+    """Return all rows of a group, read a bounded number of bytes at a time."""
     table = np.empty((section.rows, section.stride), dtype=np.uint8)
     at_once = max(1, PIECE_BYTES // section.stride)
     for start in range(0, section.rows, at_once):

@@ -1,12 +1,12 @@
-"""Where the filters of one column in one file are: a member per row group, so that one row answers for all of them.
+"""The filters of one column in one file: one member per row group, so that one row answers for all of them.
 
-The row groups of a file whose filters are of very unlike sizes lie in several row tables, one a size: a row group
-with a thousand times the values of the others does not stretch theirs. A look-up then reads one row of each. The
-sections are the file's own, or groups of a run with the row groups of many files (`coarse_groups.py`).
+If the filters of a file's row groups have very different sizes, they are in several row tables, one per size. So a row
+group with a thousand times more values does not enlarge the others. A look-up then reads one row of each. The sections
+belong to the file, or are groups of a run with the row groups of many files (`coarse_groups.py`).
 
-As a row of an index (`FIELDS`): the first section, and as bytes: how many others u8, of each its offset, rows and
-stride u64, for each row group which of all the sections has it u8, and for each its place among the members there u32;
-null for one section that has the row groups of this file in their order.
+As a row of an index (`FIELDS`): the first section, and bytes: the number of other sections u8; the offset, rows and
+stride u64 of each; for each row group the number of its section u8; for each its position among the members there u32.
+The bytes are null if one section contains exactly the row groups of this file, in order.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ _AT_ONCE_BYTES = 8 << 20
 
 
 def hash_probes(values: pa.Array, name: str) -> Probes | None:
-    """The probes of a filter of that hash, for values without nulls; None if it cannot decide."""
+    """Return the probes of a filter with this hash, for values without nulls; None if it cannot decide."""
     if name.startswith(PARQUET_PREFIX):  # Parquet's hashes depend on how a file stores its values
         return None
     try:
         return probes_for(values, name)
-    except InvalidArgumentError:  # values of a kind that it does not hold
+    except InvalidArgumentError:  # it cannot contain values of this kind
         return None
 
 
 @dataclass(frozen=True)
 class FileFilter:
-    """Small and picklable: all that an executor needs to probe it.
+    """The filter of one file. It is small and picklable, and contains all that an executor needs to probe it.
 
-    sections     one for each size
-    hash_name    what was hashed: the `canon.hash_name` of the type that the file was indexed in
-    places       (section, place among its members) of each row group; None for one section in the order of row groups
+    sections     one per size
+    hash_name    the `canon.hash_name` of the type in which the file was indexed
+    places       (section, position among its members) of each row group; None for one section in the order of row
+                 groups
     """
 
     sections: tuple[RowTable, ...]
@@ -71,11 +72,11 @@ class FileFilter:
 
     @property
     def member_places(self) -> Sequence[tuple[int, int]]:
-        """(section, place among its members) of each row group."""
+        """The (section, position among its members) of each row group."""
         return [(0, i) for i in range(self.row_groups)] if self.places is None else self.places
 
     def row(self) -> dict[str, Any]:
-        """The values of `FIELDS`."""
+        """Return the values of `FIELDS`."""
         first, *others = self.sections
         more = None
         if self.places is not None:
@@ -93,7 +94,7 @@ class FileFilter:
 
     @classmethod
     def of_row(cls, row: dict[str, Any], path: str) -> FileFilter | None:
-        """The filter of a row of FIELDS; None if the file has none. `path` is the index file's. Raises
+        """Return the filter in a row of FIELDS; None if the file has none. `path` is the index file's. Raise
         CorruptionError."""
         place = row["fine_offset"], row["fine_rows"], row["fine_stride"]
         if place == (None, None, None) and row["fine_more"] is None and row["hash"] is not None:
@@ -121,7 +122,7 @@ class FileFilter:
         return cls(sections, row["hash"], tuple(zip(numbers.tolist(), columns.tolist(), strict=True)))
 
     def probe(self, storage: Storage, path: str, hashes: np.ndarray) -> np.ndarray:
-        """bool [hash, row group]: the row group may hold the value. One small read a value and section, no footer."""
+        """Return the row groups that may contain each hash: bool [hash, row group]. One read per value and section."""
         source = Ranged(storage, path)
         number_of, column_of = np.array(self.member_places, dtype=np.int64).T
         hits = np.empty((len(hashes), self.row_groups), dtype=bool)
@@ -139,7 +140,7 @@ class FileFilter:
 
 
 def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters, hash_name: str) -> FileFilter:
-    """Stores the filters of a file's row groups as row tables `name`, `name/1`, ..."""
+    """Write the filters of a file's row groups as row tables `name`, `name/1`, ..."""
     sections = []
     places = [(0, 0)] * filters.row_groups
     for number, (blocks, members) in enumerate(filters.parts):

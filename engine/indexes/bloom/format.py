@@ -1,15 +1,14 @@
-"""The filter index: for one column, which files and which row groups may hold a value.
+"""The filter index: for one column, which files and which row groups may contain a value.
 
-    key      (kind u8, partition u32, sequence u32)
-    kind 0   a file: where the filters of its row groups are, if it has more than one, and the name of its hash
-    kind 1   a member of the run's coarse groups, by its number (in the place of the file's): its file, and its row
-             group, or -1 for the whole file
-    coarse   the groups of filters of many files, and what is known of them before they are read: see `coarse_groups`
+    key       (kind u8, partition u32, sequence u32)
+    kind 0    a file: the location of its row groups' filters, if it has more than one, and the name of its hash
+    kind 1    a member of the run's coarse groups, by its number (in place of the file's): its file, and its row group,
+              or -1 for the whole file
+    coarse    the groups of filters of many files, and their meta: see `coarse_groups`
 
-What a commit or a build writes holds at most `MEMBERS_MAX` members or `GROUP_BYTES_MAX` bytes a group, so that a commit
-of any size is written in bounded memory; merging makes larger ones. The filters of a file's row groups are in the
-coarse groups, or else in this file or in the run in which they were first (`fine_path`): merging leaves these where
-they are.
+A commit or a build writes at most `MEMBERS_MAX` members or `GROUP_BYTES_MAX` bytes per group, so that memory is bounded
+for a commit of any size; merging creates larger groups. The filters of a file's row groups are in the coarse groups, in
+this file, or in the run that contained them first (`fine_path`): merging does not move them.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_FILE, KIND_MEMBER = 0, 1
 PLACE_SCHEMA = pa.schema(
     [
-        pa.field("fine_path", pa.string()),  # null: in the run itself
+        pa.field("fine_path", pa.string()),  # null: in this run
         *FIELDS,
     ]
 )
@@ -62,11 +61,11 @@ FIELD_NAMES = [field.name for field in FIELDS]
 NONE = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 MEMBERS_MAX = 1024
 GROUP_BYTES_MAX = 64 << 20
-_SCAN_SHARE = 16  # if more than that share of the members is looked up, all are read
+_SCAN_SHARE = 16  # if a larger share (1/16) of the members is looked up, all are read
 
 
 class FilterRunWriter:
-    """Writes one run of a filter index, file by file. Used as a context manager; on an exception nothing is left."""
+    """Writes one run of a filter index, file by file. It is a context manager; an exception leaves no file."""
 
     def __init__(self, storage: Storage, path: str):
         self._stack = ExitStack()
@@ -91,7 +90,7 @@ class FilterRunWriter:
         self._stack.__exit__(*exception)
 
     def add_filters(self, file_id: int, filters: FileFilters, hash_name: str) -> None:
-        """Adds the filters of a file; those of its row groups apart from those of other files, if they are."""
+        """Add the filters of a file, with its row groups' filters in separate row tables if `is_apart`."""
         fine = None
         if filters.is_apart:
             fine = write_file_filter(self._writer, f"fine/{len(self._ids)}", filters, hash_name)
@@ -105,8 +104,8 @@ class FilterRunWriter:
         members: Iterable[tuple[int, np.ndarray]],
         hash_name: str,
     ) -> None:
-        """One file: where its `fine` filters are (`path`: None for this run; None if they are `members` alone), and
-        (row group or -1; words, uint32 [blocks, 8]) of the members of groups."""
+        """Add one file. `fine`: the location of its row groups' filters, None if they are all in `members`; `path`:
+        None for this run; `members`: (row group or -1; words, uint32 [blocks, 8]) for the coarse groups."""
         self._ids.append(file_id)
         place = dict.fromkeys(FIELD_NAMES) if fine is None else fine.row()
         self._places.append({**place, "fine_path": path if fine is not None else None, "hash": hash_name})
@@ -120,7 +119,7 @@ class FilterRunWriter:
                 self._flush()
 
     def finish(self, segments: tuple[int, int]) -> Run:
-        """Writes what is left; the run is durable and whole on return."""
+        """Write the rest; the run is durable and complete on return."""
         self._flush()
         ids, places = np.array(self._ids, dtype=np.uint64), pa.Table.from_pylist(self._places, PLACE_SCHEMA)
         files, row_groups = (np.array(column) for column in zip(*self._members, strict=True)) if self._members else NONE
@@ -146,14 +145,14 @@ class FilterRunWriter:
 
 @dataclass
 class Members:
-    """The file, uint64 [members], and the row group, int64 (-1: the whole file), of each member of a run."""
+    """The file (uint64 [members]) and row group (int64, -1: the whole file) of each member of a run."""
 
     files: np.ndarray
     row_groups: np.ndarray
 
     @classmethod
     def of(cls, reader: SortedFileReader) -> Members:
-        """Raises CorruptionError."""
+        """Read the members of a run. Raise CorruptionError."""
         entries = reader.by_id(KEYS.prefix(kind=KIND_MEMBER)).scan(MEMBER_SCHEMA.names)
         if not np.array_equal(entries.ids, np.arange(len(entries.ids))):
             raise CorruptionError("members of a filter run are not numbered", path=reader.name, check="members")
@@ -161,7 +160,7 @@ class Members:
 
     @classmethod
     def of_columns(cls, reader: SortedFileReader, columns: Mapping[str, pa.Array]) -> Members:
-        """Raises CorruptionError."""
+        """Return the members in the columns of entries. Raise CorruptionError."""
         if any(columns[name].null_count for name in MEMBER_SCHEMA.names):
             raise CorruptionError("a member of a filter run without its file", path=reader.name, check="members")
         files, row_groups = (to_numpy(columns[name]) for name in MEMBER_SCHEMA.names)
@@ -179,9 +178,8 @@ def write_entries(
     coarse: CoarseGroups,
     sections: Sequence[RowTable],
 ) -> None:
-    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `places`: n rows of
-    PLACE_SCHEMA; `sections`: of the groups. Files of several row groups that are members, and whose place is not given,
-    get one among these."""
+    """Write the entries of a run after its groups. `ids`: uint64 [n], distinct; `places`: n rows of PLACE_SCHEMA;
+    `sections`: of the groups. Files of several row groups that are members get a location in these if necessary."""
     order = np.argsort(ids)
     ids, places = ids[order], _with_places(places.take(from_numpy(order)), ids[order], members, coarse, sections)
     coarse.files, coarse.others = IdRanges.of(ids), IdRanges.of(np.setdiff1d(ids, members.files))
@@ -226,17 +224,17 @@ def _with_places(
 
 
 class FilterRun:
-    """One run, opened for asking: what is read of it is what the question needs."""
+    """One run, opened for look-ups, which read only the parts that they need."""
 
     def __init__(self, readers: RunReaders, run: Run):
-        """Raises CorruptionError, FormatVersionError, FileMissingError."""
+        """Open a run. Raise CorruptionError, FormatVersionError, FileMissingError."""
         self.run, self.reader = run, readers.reader(run)
         self.coarse = readers.decoded(run, CoarseGroups, CoarseGroups.of, CoarseGroups.is_little)
         self._readers = readers
 
     def may_hold(self, hashes_under: Sequence[HashesUnder], ids: np.ndarray) -> list[np.ndarray]:
-        """For each question, bool [files]: those of some files of this run that may hold one of its values. Files of
-        another hash than a question can be put in are among them."""
+        """Return, for each query, the files (bool [files]) of this run that may contain one of its values. They include
+        files whose hash the query does not have."""
         is_remote = self._readers.storage.is_remote
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
         hits_of = member_hits(
@@ -261,7 +259,7 @@ class FilterRun:
         return Members.of_columns(self.reader, entries.columns).files
 
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
-        """(path, fine filter) of those of some files, uint64, ascending, that have one here, by their numbers."""
+        """Return (path, fine filter) by file number, for those files (uint64, ascending) that have one here."""
         entries = self.reader.by_id(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
         columns = {name: entries.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
         places = {}
@@ -275,7 +273,7 @@ class FilterRun:
 
 @dataclass
 class FilterAddresses:
-    """Where the fine filters of some files lie: for each file, by number, which of `runs` has it (-1: none)."""
+    """The locations of the fine filters of some files: for each file, which of `runs` has it (-1: none)."""
 
     runs: list[FilterRun]
     ids: np.ndarray
@@ -286,7 +284,7 @@ class FilterAddresses:
         return cls([], ids, np.full(len(ids), -1, dtype=np.int64))
 
     def add(self, run: FilterRun, files: np.ndarray) -> None:
-        """The files at these positions have their filters in a run."""
+        """Record that the files at these positions have their filters in a run."""
         self.run_of[files] = len(self.runs)
         self.runs.append(run)
 
@@ -294,8 +292,8 @@ class FilterAddresses:
         return FilterAddresses(self.runs, self.ids[files], self.run_of[files])
 
     def located(self, damaged: Collection[str]) -> list[tuple[str, FileFilter] | None]:
-        """(path, fine filter) of each file; None where it has none, or where its run is one of the `damaged` paths.
-        Raises DamagedRun."""
+        """Return (path, fine filter) of each file; None without one, or if its run is one of the `damaged` paths. Raise
+        DamagedRun."""
         located: dict[int, tuple[str, FileFilter]] = {}
         for number in np.unique(self.run_of[self.run_of >= 0]).tolist():
             run = self.runs[number]

@@ -1,4 +1,4 @@
-"""Hierarchical filters: which files, and which of their row groups, may hold a value. See `format.py`."""
+"""Hierarchical filters: which files, and which of their row groups, may contain a value. See `format.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BloomKind(IndexKind):
-    """`is_current` is always true: each filter has the name of what it hashed."""
+    """The kind of filters. `is_current` is always true, because each filter has the name of its hash."""
 
     name = "bloom"
     joins_runs = True
@@ -58,7 +58,7 @@ class BloomKind(IndexKind):
         return committed_filters(index, work)
 
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
-        """Fewer runs, without removed files."""
+        """Return the index with fewer runs, without removed files."""
         from .merge import merged_all
 
         merges = count()

@@ -1,16 +1,16 @@
-"""Merging the runs of a filter index: those that commits leave, and all of them, by `optimize`.
+"""Merge the runs of a filter index: the last runs at a commit, all runs by `optimize`.
 
-Merging puts the filters over files in groups together, so that one read probes all of them. Runs are of
-geometric sizes (`state/run_format.py`), and a commit writes no more than `commit_bytes`. So there are at most
+Merging puts the filters over files into larger groups, so that one read probes all of them. Runs have geometric sizes
+(`state/run_format.py`), and a commit writes at most `commit_bytes`. So there are at most
 
     1 + log(entries of all runs) / log(ratio) + 2 * bytes of all runs / commit_bytes
 
-runs however many commits there were, and after optimize 2 + 2 * bytes of all groups / RUN_BYTES_MAX: each costs a
-look-up three requests where nothing of it is cached, and one afterwards, side by side. See docs/decisions/filters.md.
+runs after any number of commits, and after optimize 2 + 2 * bytes of all groups / RUN_BYTES_MAX. Each run costs a
+look-up three requests if nothing is cached, and one afterwards, in parallel. See docs/decisions/filters.md.
 
-A merged run is written a bounded number of rows at a time: filters of like sizes form one group, however many they are.
-A member keeps the size that it was built with: in a larger group its rows are repeated, in a smaller one the repeated
-rows are left out (rule 31). The filters of row groups stay where they are, in whatever file.
+A merged run is written a bounded number of rows at a time: filters of similar sizes form one group of any size. A
+member keeps its original size: in a larger group its rows are repeated, in a smaller one the repeated rows are left out
+(rule 31). The filters of row groups are not moved.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .coarse_groups import WHOLE_FILE, CoarseGroups, section_name
 from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, Members, write_entries
 
 POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
-# What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
+# The limits of optimize: runs that can still be rewritten, entries that fit in memory.
 RUN_BYTES_MAX = 16 << 30
 RUN_FILES_MAX = 1 << 20
 
@@ -46,8 +46,8 @@ RUN_FILES_MAX = 1 << 20
 def appended_filters(
     storage: Storage, runs: tuple[Run, ...], new: Sequence[OpenRun], segment: int, path_of: Callable[[], str]
 ) -> tuple[Run, ...]:
-    """The runs of a filter index, oldest first, with the filters of a new segment, joined with those of the last runs
-    if that is cheap: then they are written once. A damaged run stays as it is, and so do those before it."""
+    """Return the runs of a filter index, oldest first, with the filters of a new segment, which are written once,
+    joined with the last runs if that is cheap. A damaged run and those before it stay unchanged."""
     entries, size_bytes = (sum(sizes) for sizes in zip(*((o.run.entries, o.run.size_bytes) for o in new), strict=True))
     first = POLICY.first_merged([(run.entries, run.size_bytes) for run in runs], entries, size_bytes)
     for start in range(first, len(runs) + 1):
@@ -56,7 +56,7 @@ def appended_filters(
             opened = [*(OpenRun.of(storage, run) for run in runs[start:]), *new]
             joined = join_runs(storage, opened, path_of(), segments)
         except DAMAGE as error:
-            if start == len(runs):  # the new filters are damaged or missing: there is no commit
+            if start == len(runs):  # the new filters are damaged or missing: the commit fails
                 raise
             warn_of_damage(error)
             continue
@@ -71,17 +71,16 @@ def merged_all(
     live: np.ndarray | None = None,
     before: dict[tuple[str, ...], Run] | None = None,
 ) -> tuple[Run, ...]:
-    """The runs of a filter index, oldest first, as few: what optimize makes of them. `runs` itself where that is so
-    already.
+    """Return the runs of a filter index, oldest first, merged into few by optimize; `runs` if they are few already.
 
     Args:
-        path_of: the path of another run that is written; one that is not among the result is gone again.
-        live: uint64, ascending: the files of the table. Entries of others are dropped. None: all stay.
-        before: runs that were made of others before, by the paths of these; those made now are added.
+        path_of: returns the path of the next run to write; a run that is not in the result is deleted.
+        live: uint64, ascending: the files of the table. Entries of others are dropped. None: keep all.
+        before: runs that earlier attempts merged, by the paths of their sources; new ones are added.
     """
     before = {} if before is None else before
     for sources, earlier in before.items():
-        # A commit may have merged some of the sources otherwise meanwhile: their files are then in two runs.
+        # A commit may have merged some of the sources in the meantime: their files are then in two runs.
         runs = _with(runs, [run for run in runs if run.path in sources], earlier)
     origins: dict[str, tuple[str, ...]] = {run.path: (run.path,) for run in runs}
     sizes = {run.path: size for run in runs if (size := _size_of(storage, run, live)) is not None}
@@ -111,7 +110,7 @@ def merged_all(
 
 
 def _with(runs: tuple[Run, ...], sources: Sequence[Run], merged: Run | None) -> tuple[Run, ...]:
-    """The runs with one in the place of some, or none."""
+    """Return the runs with `merged` in place of its sources; unchanged if there are no sources."""
     if not sources:
         return runs
     first = runs.index(sources[0])
@@ -119,11 +118,11 @@ def _with(runs: tuple[Run, ...], sources: Sequence[Run], merged: Run | None) -> 
     return (*runs[:first], *([merged] if merged else []), *later)
 
 
-Size = tuple[int, int, int]  # bytes of groups, files, files that went
+Size = tuple[int, int, int]  # bytes of groups, files, removed files
 
 
 def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
-    """The runs to be merged next: neighbours, but for damaged ones, or one alone of which much went. None: none."""
+    """Return the next runs to merge: neighbours (without damaged ones), or one with many removed files; else None."""
     bins: list[list[Run]] = [[]]
     for run in runs:
         if run.path not in sizes:
@@ -142,7 +141,7 @@ def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
 
 
 def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None:
-    """None for a run that is damaged."""
+    """Return the size of a run; None if it is damaged."""
     opened = _opened(storage, run)
     if opened is None:
         return None
@@ -169,7 +168,7 @@ def _segments(opened: Sequence[OpenRun]) -> tuple[int, int]:
 
 
 def committed_filters(index: IndexState, work: CommitContext) -> IndexState:
-    """The index with the filters of the parts that a commit's tasks built. Files without a filter are holes."""
+    """Return the index with the filters of the parts that a commit's tasks built. Files without a filter are holes."""
     found = work.parts_of(index)
     if found is None:
         return index
@@ -183,12 +182,12 @@ def committed_filters(index: IndexState, work: CommitContext) -> IndexState:
 
 
 MEMBERS_MAX = 1 << 13  # of a group: a row of 256 KiB
-CHUNK_BYTES = 16 << 20  # of rows that are read and written at once
+CHUNK_BYTES = 16 << 20  # of rows that are read and written at a time
 
 
 @dataclass
 class OpenRun:
-    """A run that is to be joined with others. That of a `part` has the task's numbers of files in place of their ids;
+    """A run to be joined with others. The run of a `part` contains the task's numbers of files instead of ids;
     `file_ids`: of the task's files, by ordinal."""
 
     run: Run
@@ -201,20 +200,20 @@ class OpenRun:
     def of(
         cls, storage: Storage, run: Run, part: IndexPart | None = None, file_ids: np.ndarray | None = None
     ) -> OpenRun:
-        """Raises CorruptionError, FormatVersionError, FileMissingError."""
+        """Open a run. Raise CorruptionError, FormatVersionError, FileMissingError."""
         reader = SortedFileReader(Ranged(storage, run.path, run.size_bytes))
         check_written_as(reader, run.path)
         return cls(run, reader, CoarseGroups.of(reader), part, file_ids)
 
     def ids_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The ids of files that the run names so: uint64 [n]."""
+        """Return the ids of files by their numbers in the run: uint64 [n]."""
         if self.part is None or self.file_ids is None:
             return numbers
         return self.part.ids_of(numbers, self.file_ids)
 
     @property
     def coarse_bytes(self) -> int:
-        """Of its groups."""
+        """The size of its groups in bytes."""
         return sum(section.length_bytes for section in self.coarse.sections(self.reader))
 
 
@@ -225,10 +224,10 @@ def join_runs(
     segments: tuple[int, int],
     live: np.ndarray | None = None,
 ) -> Run | None:
-    """Some runs, oldest first, as one at `path`; durable on return. None, and no file, where nothing is left.
+    """Join runs, oldest first, into one at `path`, durable on return. Return None, without a file, if it is empty.
 
-    Of a file in several, the newest counts; files that are not among the `live` ones (uint64, ascending) are left out.
-    Raises CorruptionError where a run turns out damaged.
+    For a file in several runs the newest applies. Files that are not `live` (uint64, ascending) are left out. Raise
+    CorruptionError if a run is damaged.
     """
     starts = np.cumsum([0, *(run.coarse.members for run in runs)])
     entries = [_entries_of(run) for run in runs]
@@ -259,7 +258,8 @@ def join_runs(
 
 
 def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, Members]:
-    """(files of a run, uint64; PLACE_SCHEMA: where their filters are, null if in groups of the run; its members)."""
+    """Return a run's files (uint64), their filters' places (PLACE_SCHEMA, null if in groups of the run), and
+    members."""
     entries = run.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
     members = Members.of(run.reader)
     others = entries.ids[run.coarse.others.contains(entries.ids)]
@@ -282,7 +282,7 @@ def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, Members]:
 def _planned(
     runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray
 ) -> Iterator[tuple[str, float, int, np.ndarray]]:
-    """(hash, rate, blocks, members) of each group to be written: members (numbers among those of all runs) ascend."""
+    """Yield (hash, rate, blocks, members) of each group to write; members (numbered over all runs) ascend."""
     of_hash: dict[str, list[np.ndarray]] = {}
     for run, start in zip(runs, starts, strict=False):
         for group, name in enumerate(run.coarse.hashes):
@@ -310,7 +310,7 @@ def _write_group(
     blocks: int,
     members: np.ndarray,
 ) -> RowTable:
-    """Writes one group."""
+    """Write one group."""
     sizes = np.concatenate([run.coarse.sizes for run in runs])[members]
     name = coarse.add_group(hash_name, sizes, fpp)
     rows = _rows(list(_sources(runs, starts, members)), blocks, len(members))
@@ -319,8 +319,7 @@ def _write_group(
 
 @dataclass
 class _GroupSource:
-    """The members of a new group that come from one group of a run: their columns there, and their
-    places in the new one."""
+    """The members of a new group from one group of a run: their columns there, and their positions in the new one."""
 
     reader: SortedFileReader
     name: str
@@ -343,14 +342,14 @@ def _sources(runs: Sequence[OpenRun], starts: np.ndarray, members: np.ndarray) -
 
 
 def _rows(sources: Sequence[_GroupSource], blocks: int, members: int) -> Iterator[np.ndarray]:
-    """uint8 [n, 32 * members], some rows at a time."""
+    """Yield the rows of a group, some at a time: uint8 [n, 32 * members]."""
     widest = max(source.stride for source in sources)
     at_once = max(1, CHUNK_BYTES // (32 * members + widest))
     for start in range(0, blocks, at_once):
         rows = np.arange(start, min(blocks, start + at_once))
         out = np.empty((len(rows), members, 8), dtype=np.uint32)
         for source in sources:
-            # Row b of `blocks` is row b * n // blocks of n: the first of those that repeat it, or the one repeated.
+            # Row b of `blocks` is row b * n // blocks of n: the first of its repeats, or the repeated row.
             wanted, row_of = np.unique(rows * source.blocks // blocks, return_inverse=True)
             table = source.reader.read_rows([(source.name, wanted)])[0]
             words = np.ascontiguousarray(table).view(np.uint32).reshape(len(wanted), -1, 8)

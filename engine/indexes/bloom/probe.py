@@ -1,4 +1,4 @@
-"""Probing the coarse filters: which files may hold the values that a predicate looks for."""
+"""Probe the coarse filters: which files may contain the values that a predicate looks up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .format import FilterAddresses, FilterRun
 
 @dataclass
 class FilterProbe:
-    """A filter index, and the terms that it can decide, each with the values that are looked up."""
+    """A filter index, and the terms that it can decide, each with the values to look up."""
 
     index: IndexState
     column: str
@@ -47,8 +47,8 @@ class FilterProbe:
 def probe_filters(
     index: IndexState, values_of: Mapping[Term, pa.Array], files: ProbedFiles
 ) -> tuple[dict[Term, np.ndarray], FilterAddresses]:
-    """(bool [1, file] for each term: False where none of the values that are sought for it can be there; the places of
-    the fine filters). Raises DamagedRun."""
+    """Return bool [1, file] per term, False if the file cannot contain its values, and the locations of the fine
+    filters. Raise DamagedRun."""
     ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
     may_hold = {term: np.ones((1, len(ids)), dtype=bool) for term in values_of}
     places = FilterAddresses.nowhere(ids)
@@ -71,7 +71,7 @@ def probe_filters(
 
 
 def _hashes_of(values: pa.Array) -> HashesUnder:
-    """The hashes of some values under each hash that a filter may have, worked out once."""
+    """Return a function that returns the hashes of the values by a filter's hash name, each computed once."""
     by_name: dict[str, np.ndarray | None] = {}
 
     def hashes_under(name: str) -> np.ndarray | None:

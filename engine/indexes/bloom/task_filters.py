@@ -1,15 +1,15 @@
-"""The filters of one file, made from the hashes of its row groups as they pass; and their sizes.
+"""The filters of one file, built from the hashes of its row groups as they pass; and their sizes.
 
 `fpp` is the rate of the finest level: how often a row group without a value may be read. Row groups are members of
-groups of filters of many files (`coarse_groups.py`): one read answers for all of them. A file of many row groups has a
-filter over the file in their place, if fewer bytes are read so (`has_file_level`): then its row groups' filters are
-side by side (`file_filter.py`), and are read only if the one over the file says yes. Its rate is larger (`file_fpp`),
-since what it lets pass is tested again, so it takes about a third of the bits of the others. If its own rate is above
-`USELESS_FPP`, it is not written.
+groups of filters of many files (`coarse_groups.py`): one read answers for all of them. A file of many row groups has
+one filter over the file instead, if then fewer bytes are read (`has_file_level`). Its row groups' filters are then next
+to each other (`file_filter.py`), and are read only if the file's filter matches. Its rate is larger (`file_fpp`),
+because each match is tested again, so it needs about a third of the bits. It is not written if its rate exceeds
+`USELESS_FPP`.
 
-Memory is bounded however large the files are: hashes and finished filters wait in a spool, a temporary file once they
-are more than `SPOOL_BYTES`. Distinct values are counted exactly in a row group, and in a file up to `_SAMPLE_MAX`;
-beyond, by the hashes below a threshold, which are a sample because hashes are uniform.
+Memory is bounded for files of any size: hashes and finished filters are kept in a spool, a temporary file if they
+exceed `SPOOL_BYTES`. Distinct values are counted exactly in a row group, and in a file up to `_SAMPLE_MAX`. Beyond,
+they are estimated from the hashes below a threshold, which are a sample because hashes are uniform.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLOCK_BYTES = 32
 
 
 def checked_fpp(fpp: object) -> float:
-    """The `fpp` that a caller gave. Raises InvalidArgumentError."""
+    """Return the caller's `fpp` as a float. Raise InvalidArgumentError if it is out of range."""
     if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not FPP_MIN <= fpp <= FPP_MAX:
         raise InvalidArgumentError(
             f"fpp is how often a row group without the value may be read, from {FPP_MIN:g} to {FPP_MAX:g}, not {fpp!r}"
@@ -46,19 +46,19 @@ def checked_fpp(fpp: object) -> float:
 
 
 def file_fpp(fpp: float) -> float:
-    """The rate that the filter over a file is sized for."""
+    """Return the target rate of the filter over a file."""
     return min(fpp ** (1 / 3), 0.25)
 
 
 def has_file_level(row_groups: int, fpp: float) -> bool:
-    """Whether a look-up reads fewer bytes with a filter over a file than without: a block of it, and at its rate a
-    request and a block per row group."""
+    """Return True if a filter over the file saves bytes in a look-up. With it, a look-up reads one block, and at its
+    rate a request and a block per row group."""
     blocks_bytes = _BLOCK_BYTES * row_groups
     return _BLOCK_BYTES + file_fpp(fpp) * (REQUEST_BYTES_LOCAL + blocks_bytes) < blocks_bytes
 
 
 class Spool:
-    """Arrays that wait: in memory, or in a temporary file once they are many. A context manager."""
+    """Arrays that are kept in memory, or in a temporary file if they are large. A context manager."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, np.ndarray] = {}
@@ -76,11 +76,11 @@ class Spool:
     def close(self) -> None:
         self._waiting, self._stored = {}, {}
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what did not fit is needed no more
+            with contextlib.suppress(OSError):  # the data is no longer needed
                 self._file.close()
 
     def put(self, array: np.ndarray) -> int:
-        """Keep a one-dimensional array; return its number. Raises StorageError if the temporary file is full."""
+        """Keep a one-dimensional array; return its number. Raise StorageError if the temporary file is full."""
         self._waiting[self._count] = array
         self._waiting_bytes += array.nbytes
         self._count += 1
@@ -89,7 +89,7 @@ class Spool:
         return self._count - 1
 
     def read(self, number: int, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return the items from start to stop of an array. Raises StorageError if the temporary file lacks them."""
+        """Return the items from start to stop of an array. Raise StorageError if the temporary file lacks them."""
         if number in self._waiting:
             return self._waiting[number][start:stop]
         offset, dtype, size_bytes = self._stored[number]
@@ -100,7 +100,7 @@ class Spool:
             return np.frombuffer(self._file.read(end_bytes - start * dtype.itemsize), dtype)
 
     def drop(self, number: int) -> None:
-        """Forget an array. The temporary file is emptied once nothing in it is needed."""
+        """Drop an array. The temporary file is emptied if nothing in it is needed."""
         if (array := self._waiting.pop(number, None)) is not None:
             self._waiting_bytes -= array.nbytes
         else:
@@ -132,9 +132,9 @@ def _refusals() -> Iterator[None]:
 class FileFilters:
     """The filters of one file. Row groups are added one by one; `finish` builds the filters.
 
-    row_groups    how many were added
-    parts         once finished: (blocks, row groups) of the filters of row groups of one size
-    is_apart      once finished: whether its row groups are no members of groups of many files
+    row_groups    the number of added row groups
+    parts         after `finish`: (blocks, row groups) of the filters of row groups of one size
+    is_apart      after `finish`: its row groups are not members of groups of many files
     """
 
     def __init__(self, fpp: float, spool: Spool):
@@ -142,7 +142,7 @@ class FileFilters:
         self._over_file: int | None = None  # its number in the spool
         self._fpp, self._spool = fpp, spool
         self._counts: list[int] = []  # distinct values of each row group
-        self._numbers: list[int] = []  # in the spool: of its hashes, once finished of its words
+        self._numbers: list[int] = []  # in the spool: of its hashes, after `finish` of its words
         self.is_apart = False
 
     @property
@@ -182,8 +182,8 @@ class FileFilters:
         return np.zeros((blocks, 8), dtype=np.uint32) if blocks <= MEMBER_BLOCKS_MAX else None
 
     def _distinct_count(self) -> int:
-        """Of all row groups, whose hashes ascend."""
-        sample, share = np.empty(0, dtype=np.uint64), 1.0  # hashes below that share of all that there may be
+        """Return the number of distinct hashes of all row groups, exact or estimated; each row group's ascend."""
+        sample, share = np.empty(0, dtype=np.uint64), 1.0  # hashes below this share of the range of hashes
         for number in self._numbers:
             sample = bloom.distinct(np.concatenate([sample, _below(self._spool.read(number), share)]))
             while len(sample) > _SAMPLE_MAX:
@@ -192,7 +192,7 @@ class FileFilters:
         return round(len(sample) / share)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(row group, or -1 for the whole file; words, uint32 [blocks, 8]) of what goes into groups of many files."""
+        """Yield (row group, or -1 for the whole file; words, uint32 [blocks, 8]) for groups of many files."""
         if not self.is_apart:
             for group, number in enumerate(self._numbers):
                 yield group, self._spool.read(number).reshape(-1, 8)
@@ -200,7 +200,7 @@ class FileFilters:
             yield WHOLE_FILE, self._spool.read(self._over_file).reshape(-1, 8)
 
     def rows_of(self, blocks: int, members: Sequence[int]) -> Iterator[np.ndarray]:
-        """The bucket rows of one part, uint8 [n, 32 x members], some at a time."""
+        """Yield the bucket rows of one part, uint8 [n, 32 x members], some at a time."""
         at_once = max(1, _AT_ONCE_BYTES // (_BLOCK_BYTES * len(members)))
         for start in range(0, blocks, at_once):
             stop = min(blocks, start + at_once)

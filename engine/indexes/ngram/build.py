@@ -1,6 +1,6 @@
-"""Building the n-gram index, of existing files and of rows as they are written.
+"""Build the n-gram index of existing files, and of rows as they are written.
 
-A block of text is a bit per bucket while its rows pass. `entry_sorting.py` sorts the entries of files.
+A block of text is one bit per bucket while its rows pass. `entry_sorting.py` sorts the entries of files.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .grams import BLOCK_BYTES, VERSION, as_bytes, mark_grams
 if TYPE_CHECKING:
     from ...handle import Handle
 
-MEMORY_BYTES = 85 << 20  # of entries, of which there are three copies while they are sorted and encoded
+MEMORY_BYTES = 85 << 20  # of entries; sorting and encoding needs three copies of them
 _BLOCK_ROWS, _BLOCK_ROWS_MIN, _BLOCK_ROWS_MAX = 2048, 64, 8192
-_BLOCK_TEXT_MIN, _BLOCK_TEXT_MAX = 64 << 10, 192 << 10  # bytes of text: blocks of less are larger, of more smaller
+_BLOCK_TEXT_MIN, _BLOCK_TEXT_MAX = 64 << 10, 192 << 10  # bytes of text per block, if rows allow it
 
 
 class FileGrams:
-    """The grams of one file, whose rows are added in their order."""
+    """The grams of one file, whose rows are added in order."""
 
     def __init__(self, ignore_case: bool):
         self._ignore_case = ignore_case
@@ -58,19 +58,19 @@ class FileGrams:
         self._rows = stop
 
     def _join_blocks(self) -> None:
-        """Make one block of each two."""
+        """Join each two blocks into one."""
         if len(self._bits) % 2:
             self._bits = np.concatenate([self._bits, np.zeros((1, BLOCK_BYTES), dtype=np.uint8)])
         self._bits, self._block_rows = self._bits[0::2] | self._bits[1::2], 2 * self._block_rows
 
     def entries(self, file_id: int) -> EntryBatch:
-        """The entries of the file, whose rows were all added."""
+        """Return the entries of the file, after all rows were added."""
         block_rows = self._block_rows or 1
         return file_entries(file_id, self._rows, block_rows, self._bits[: -(-self._rows // block_rows)])
 
 
 def _block_rows(value_bytes: float) -> int:
-    """How many rows a block has, by the mean size of their texts."""
+    """Return the number of rows per block for texts of this mean size."""
     rows = _BLOCK_ROWS
     while rows > _BLOCK_ROWS_MIN and rows * value_bytes > _BLOCK_TEXT_MAX:
         rows //= 2
@@ -83,7 +83,7 @@ def _block_rows(value_bytes: float) -> int:
 
 
 def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
-    """A run with the grams of files that the index lacks."""
+    """Build a run with the grams of files that the index lacks."""
     column = handle.instant.path_of(index.columns[0])
     reader = ColumnReader.of(handle.storage, handle.instant, index)
 
@@ -109,7 +109,7 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
 
 @dataclass(frozen=True)
 class GramPartSpec:
-    """An index whose part a task builds: the column's dotted path, and whether case is ignored."""
+    """An index whose part a task builds: the column's dotted path, and a flag to ignore case."""
 
     column: str
     ignore_case: bool
@@ -148,12 +148,12 @@ class GramPartBuilder:
 
 
 def encoding_of(ignore_case: bool) -> tuple[str | None, ...]:
-    """How the parts of an index are encoded."""
+    """Return the encoding of the parts of an index."""
     return (f"{VERSION}{' ignore case' if ignore_case else ''}",)
 
 
 def committed_grams(index: IndexState, work: CommitContext) -> IndexState:
-    """The index with the grams of the parts that a commit's tasks built."""
+    """Return the index with the grams of the parts that a commit's tasks built."""
     return with_parts(index, work, encoding_of(index.options["ignore_case"]), FORMAT, _sorter(), _of_files)
 
 

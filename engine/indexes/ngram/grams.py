@@ -1,18 +1,18 @@
 """The n-grams of a text, and the bucket of each.
 
-A gram is some bytes of UTF-8 that follow each other. Where one begins, and how many bytes it has, depends on these
-bytes alone. So a value has all grams of each text that it contains:
+A gram is a sequence of UTF-8 bytes. Its start and length depend only on these. So a value has all grams of each text in
+it:
 
     the first byte is 0x80 to 0xBF                        none: it is within a character
     the first byte is 0xC0 to 0xFF                        6 bytes: two characters of CJK, three of Cyrillic
     5 hexadecimal digits, of which one is 0 to 9          6 bytes: 5 of an id or a number are in most blocks
     other bytes                                           5 bytes
 
-Grams are hashed into 65,536 buckets: texts of any kind then take a bounded number of bytes per block.
+Grams are hashed into 65,536 buckets, so that texts of any kind take a bounded number of bytes per block.
 
 An index that ignores case contains the grams of folded texts. A folded text has small ASCII letters, and i, s and k in
-place of the only other characters that DuckDB's lower() or RE2's (?i) make equal to an ASCII letter. Other letters stay
-as they are, so a text that is sought in any case is cut at each of them.
+place of the only other characters that DuckDB's lower() or RE2's (?i) treat as equal to an ASCII letter. Other letters
+are unchanged, so a text to look up in any case is cut at each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ....base.arrays import offsets_and_data, read_only
 from ....base.lazy import kernels_for
 from ...predicates.required_texts import Text
 
-VERSION = 1  # of the rules above: an index of another version is built again
+VERSION = 1  # of the rules above: an index of another version is rebuilt
 BUCKETS = 1 << 16
 BLOCK_BYTES = BUCKETS // 8  # one bit per bucket
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -51,7 +51,7 @@ _TEXT_GRAMS_MAX = 16  # of a text: more exclude little
 
 
 def grams_of(text: Text, ignore_case: bool) -> tuple[int, ...]:
-    """Some buckets that are set in each block of an index in which a value contains the text: none if the text is too
+    """Return buckets that are set in each block with a value that contains the text. There are none if the text is too
     short, or if it matches in any case and the index distinguishes cases."""
     if text.any_case and not ignore_case:
         return ()
@@ -71,7 +71,7 @@ def grams_of(text: Text, ignore_case: bool) -> tuple[int, ...]:
 
 
 def as_bytes(values: pa.Array, ignore_case: bool) -> pa.LargeBinaryArray:
-    """Texts as an index reads them; `mark_grams` makes ASCII letters small."""
+    """Return texts in the form that an index reads; `mark_grams` converts ASCII letters to small ones."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_string_view(values.type):
@@ -91,8 +91,8 @@ def _bytes_of(values: pa.LargeBinaryArray) -> np.ndarray:
 def mark_grams(
     values: pa.LargeBinaryArray, first_row: int, block_rows: int, ignore_case: bool, bits: np.ndarray
 ) -> None:
-    """Set the bits of all grams of some values: bits, uint8 [blocks, BLOCK_BYTES], has the buckets of each block of
-    `block_rows` rows. The first value is that of row `first_row`. A null has no grams, or those of its bytes."""
+    """Set the bits of all grams of values in `bits`, uint8 [blocks, BLOCK_BYTES], for blocks of `block_rows` rows. The
+    first value is in row `first_row`. A null has no grams, or those of its bytes."""
     offsets, buffer = offsets_and_data(values)
     data, offsets = read_only(buffer), offsets.astype(np.int64)
     kernels = kernels_for("engine.indexes.ngram.kernels", _PLAIN_BYTE_NS * int(offsets[-1] - offsets[0]))
@@ -123,8 +123,7 @@ def mark_grams_plain(
 
 
 def _buckets(data: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(bool [n]: a gram begins at this byte; int64 [n]: its bucket). `stops`, int64 [n]: where the value ends that the
-    byte is of."""
+    """Return (bool [n]: a gram begins at this byte; int64 [n]: its bucket). `stops`, int64 [n]: the value's end."""
     count = len(data)
     padded = np.concatenate([data, np.zeros(LONG, dtype=np.uint8)])
     kinds = CLASSES[padded]

@@ -1,4 +1,4 @@
-"""Compiled twin of `grams.mark_grams_plain`. Imported by `skipstone.base.lazy` alone."""
+"""Compiled twin of `grams.mark_grams_plain`. Only `skipstone.base.lazy` imports it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _FROM_A, _BEYOND_Z = np.uint64(0x3F3F3F3F3F3F3F3F), np.uint64(0x2525252525252525
 
 @jit_inline
 def _lower(word):
-    """A word of 8 bytes with small ASCII letters. The eighth bit of a sum is 1 where the byte is at least "A", or is
-    beyond "Z"."""
+    """Return a word of 8 bytes with small ASCII letters. The eighth bit of a sum is 1 if a byte is >= "A", or > "Z"."""
     low = np.uint64(word & _SEVEN_BITS)
     is_upper = np.uint64((np.uint64(low + _FROM_A) ^ np.uint64(low + _BEYOND_Z)) & ~word & _EIGHTH_BITS)
     return word | is_upper >> np.uint64(2)
@@ -24,7 +23,7 @@ def _lower(word):
 
 @jit_cached
 def mark(data, offsets, first_row, block_rows, ignore_case, classes, bits):
-    """Sets the bits of all grams of the values data[offsets[i]:offsets[i + 1]] in `bits`, uint8 [blocks, bytes]."""
+    """Set the bits of all grams of the values data[offsets[i]:offsets[i + 1]] in `bits`, uint8 [blocks, bytes]."""
     for row in range(len(offsets) - 1):
         of_block = bits[(first_row + row) // block_rows]
         start, stop = offsets[row], offsets[row + 1]

@@ -95,7 +95,7 @@ class NgramKind(IndexKind):
 
 
 def _asserted(node: Node) -> Iterator[Node]:
-    """The terms and residuals that are not under a NOT: if one cannot be TRUE, that excludes something."""
+    """Yield the terms and residuals that are not under a NOT: rows in which one cannot be TRUE may be excluded."""
     if isinstance(node, And | Or):
         for child in node.children:
             yield from _asserted(child)

@@ -1,4 +1,4 @@
-"""Looking up texts: the blocks of files in which a value may contain what a part of a predicate requires."""
+"""Look up texts: the blocks of files in which a value may contain the texts that a part of a predicate requires."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SHARE = 8
 
 @dataclass(frozen=True)
 class Grams:
-    """A block has all of these."""
+    """A requirement: the block has all of these grams."""
 
     buckets: tuple[int, ...]
 
 
 def grams_required(required: Required, ignore_case: bool) -> Any:
-    """`Required` with the grams of its texts in their places."""
+    """Return the requirement on grams that follows from a requirement on texts."""
     if isinstance(required, Text):
         buckets = grams_of(required, ignore_case)
         return Grams(buckets) if buckets else NOTHING
@@ -50,7 +50,7 @@ def _buckets_in(required: Any) -> Iterable[int]:
 
 @dataclass
 class GramProbe:
-    """An n-gram index, and the parts of a predicate that it can look up, each with the grams that it requires.
+    """An n-gram index, and the parts of a predicate that it can look up, each with its required grams.
 
     note    what was looked up; or, if it is expensive, why the index is not used
     """
@@ -75,7 +75,7 @@ class GramProbe:
         covered = files.covered_by(self.index)
         covered = without_lost(covered, ids, self.index.runs, files.damaged, files.segments_of)
         answers = {part: _Answer(len(ids)) for part in self.required}
-        found = np.zeros(len(ids), dtype=bool)  # files of which a run has the grams
+        found = np.zeros(len(ids), dtype=bool)  # files whose grams a run has
         kept = total = 0
 
         def of_run(run: Run) -> tuple[RunGrams, dict[Node, np.ndarray]]:
@@ -102,10 +102,10 @@ class GramProbe:
 
 
 class _Answer:
-    """What is known of one part of the predicate.
+    """The result for one part of the predicate.
 
-    may_match    bool [files]: True if nothing is known
-    listed       bool [files]: the rows of which are among `ranges`: (files, first rows, counts)
+    may_match    bool [files]: True if the index excludes nothing
+    listed       bool [files]: the rows of the file are in `ranges`: (files, first rows, counts)
     """
 
     def __init__(self, count: int):
@@ -114,18 +114,18 @@ class _Answer:
         self.row_count = 0
 
     def add(self, grams: RunGrams, flags: np.ndarray, places: np.ndarray, is_new: np.ndarray) -> None:
-        """Add what a run knows: the blocks that may match, and the places of its files that no run before had."""
+        """Add a run's result: the blocks that may match, and the positions of its files that no earlier run has."""
         starts, counts, file = rows_in(flags, grams.rows, grams.block_rows)
         rows = np.bincount(file, weights=counts, minlength=len(places)).astype(np.int64)
         self.may_match[places[is_new]] = rows[is_new] > 0
-        is_listed = is_new & (_SHARE * rows <= grams.rows)  # of more, all of them are read as quickly
+        is_listed = is_new & (_SHARE * rows <= grams.rows)  # if more rows may match, reading the whole file is as fast
         self.listed[places[is_listed]] = True
         chosen = is_listed[file]
         self.ranges.append((places[file[chosen]], starts[chosen], counts[chosen]))
         self.row_count += int(counts[chosen].sum())
 
     def rows_of(self, ids: np.ndarray) -> RowsOf:
-        """The rows outside of which the part is not TRUE."""
+        """Return the rows that may match; the part is not TRUE in any other."""
         nothing = np.empty(0, dtype=np.int64)
         ranges = [(nothing, nothing, nothing), *self.ranges]
         file, starts, counts = (np.concatenate(each) for each in zip(*ranges, strict=True))
@@ -140,7 +140,7 @@ class RunGrams:
     """The grams of some files (uint64 ids, ascending) in one run.
 
     ids                 uint64: those of the files that it has
-    rows, block_rows    int64 [files]: how many rows the file has, and each of its blocks
+    rows, block_rows    int64 [files]: the row count of the file, and of each of its blocks
     """
 
     def __init__(self, readers: RunReaders, run: Run, ids: np.ndarray):
@@ -155,7 +155,7 @@ class RunGrams:
         self._blocks = checked_files(self.rows, self.block_rows)
 
     def blocks_with(self, required: dict[Node, Any]) -> dict[Node, np.ndarray]:
-        """For each part: bool, the blocks of all files, file by file, that have the grams that it requires."""
+        """Return the blocks (bool, all files' blocks in order) that have the grams that each part requires."""
         buckets = list(dict.fromkeys(bucket for each in required.values() for bucket in _buckets_in(each)))
         read = side_by_side(self._readers.storage, self._blocks_with_bucket, buckets, "skipstone-grams")
         has = dict(zip(buckets, read, strict=True))

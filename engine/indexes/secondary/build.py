@@ -1,4 +1,4 @@
-"""Building a secondary index over files that are there already: their key columns alone are read, in bounded memory."""
+"""Build a secondary index over existing files, from their key columns and included columns, in bounded memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .sort import MEMORY_BYTES, ValueSorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
 _MEMORY_MAX, _MEMORY_SHARE = 1 << 30, 16
-_TASK_ROWS = 1 << 19  # a larger file is read in parts: several are read at once, and each is held whole
+_TASK_ROWS = 1 << 19  # a larger file is read in parts, because several are read at a time, each whole
 
 
 def build_runs(
@@ -47,13 +47,13 @@ def build_runs(
     memory_bytes: int = MEMORY_BYTES,
     layout: EntryLayout = PLAIN,
 ) -> tuple[tuple[Run, ...], list[int]]:
-    """(one run over some base files, in shards; the ids of those that could not be read, of which it has no entries).
+    """Build one run over base files, in shards. Return it, and the ids of files that could not be read.
 
-    reader    of the columns of the key, then of the included columns
-    kinds     the types that the columns of the key are encoded as
-    files     rows of the manifest: FILE_COLUMNS
-    path_of   where shard 0, 1 ... goes
-    name      of the step, for `progress`, which counts files
+    reader     of the columns of the key, then of the included columns
+    kinds      the types as which the columns of the key are encoded
+    files      rows of the manifest: FILE_COLUMNS
+    path_of    returns the path of a shard
+    name       of the step, for `progress`, which counts files
     """
     holes: dict[int, None] = {}
     done = 0
@@ -80,7 +80,7 @@ def build_runs(
 
 
 def machine_memory_bytes() -> int:
-    """How much of this machine's memory entries may take before they are written out."""
+    """Return the bytes of this machine's memory that entries may use before they are written to disk."""
     limits = [0]
     with contextlib.suppress(AttributeError, OSError, ValueError):  # not every system reports it
         limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -90,7 +90,7 @@ def machine_memory_bytes() -> int:
 
 @dataclass(frozen=True)
 class _RowGroups:
-    """Some row groups of a file; to its end, where it `is_last`."""
+    """Some row groups of a file; to its end if it `is_last`."""
 
     row: dict
     first_group: int
@@ -126,11 +126,11 @@ def _read(
 def _keys_of(
     reader: ColumnReader, kinds: Sequence[pa.DataType], part: _RowGroups, sorter: ValueSorter
 ) -> list[GroupValues]:
-    """The values of each row group of a part."""
+    """Return the values of each row group of a part."""
     groups: list[GroupValues] = []
     with reader.open(part.row) as file:
         counts = file.row_counts
-        # The manifest may count fewer row groups than there are: the last part takes them all.
+        # The manifest may count too few row groups: the last part contains the rest.
         for group in range(part.first_group, len(counts) if part.is_last else min(part.stop_group, len(counts))):
             values = file.read(group)
             typed = [_as_kind(one, kind, part.row["path"]) for one, kind in zip(values, kinds, strict=False)]
@@ -140,7 +140,7 @@ def _keys_of(
 
 
 def _as_kind(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """The values in a type of the class that they are encoded as. Raises SchemaError where one would not be itself."""
+    """Return the values in a type of their encoding's class. Raise SchemaError if a value would change."""
     own = values.type.value_type if is_list(values.type) else values.type
     if ordered_class(plain_type(own)) == ordered_class(kind):
         return values

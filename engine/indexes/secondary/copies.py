@@ -1,7 +1,7 @@
-"""Entries of files that a commit writes again with the same rows: they are copied, with the ids of the new files.
+"""Copy entries of files that a commit rewrites with the same rows, with the ids of the new files.
 
-A row that gets new values in other columns keeps its position. So the entries of its file are true of the new file, and
-nothing has to be read, sorted or encoded again but the keys of blocks, which contain the ids.
+A row that gets new values in other columns keeps its position. So the entries of its file are valid for the new file,
+and only the keys of blocks, which contain the ids, are read and encoded again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from ...storage.threads import BUILD_THREADS, prefetched
 from ..kind import CommitContext
 from .format import EntryLayout, tails_places
 
-_FILES_MAX = 1 << 22  # between the first and the last id that the meta of a run lists
-_SHARE_MIN = 2  # a run is copied if one in so many of its files are
+_FILES_MAX = 1 << 22  # the maximum distance between the first and the last id in a run's meta
+_SHARE_MIN = 2  # a run is copied if at least one in so many of its files is
 
 
 def with_copies(
     index: IndexState, work: CommitContext, columns: Collection[str], layout: EntryLayout, form: RunFormat
 ) -> tuple[tuple[Run, ...], list[int]]:
-    """(the index's runs, with entries of files that the commit copies; the ids of these). `columns`: of the files, from
-    which the index is made. The runs are unchanged, and there are no ids, if copying does not pay, or is not certain to
-    keep the order of keys."""
+    """Return the index's runs with entries of the files that the commit copies, and the ids of these. `columns`: the
+    indexed columns. Return the runs unchanged, without ids, if copying does not pay, or may reorder keys."""
     copied = work.copied_files(columns)
     old = np.array(sorted(copied), dtype=np.uint64)
     segments, new, groups = np.array([copied[i] for i in old.tolist()], dtype=np.int64).reshape(-1, 3).T
@@ -58,7 +57,7 @@ def with_copies(
 
 
 class _Level:
-    """One run with its shards. `files`: those of which it may have entries."""
+    """One run with its shards. `files`: the files that may have entries in it."""
 
     def __init__(self, runs: Sequence[Run], readers: Sequence[SortedFileReader]):
         self.runs, self._readers = runs, readers
@@ -71,7 +70,7 @@ class _Level:
     def copied(
         self, moves: _Moves, work: CommitContext, layout: EntryLayout, form: RunFormat, path_of: Callable[[], str]
     ) -> list[Run]:
-        """The shards after the moves. If it raises, none of them remains."""
+        """Return the shards after the moves. An error leaves none of them."""
         storage, written = work.writing.storage, list[Run]()
         segments, new_ids = (self.runs[0].segments[0], work.version), _NewIds(self.files, moves)
 
@@ -93,8 +92,8 @@ class _NotSameError(Exception):
 
 
 class _Moves:
-    """Files whose entries get other ids: uint64 [n] `old`, ascending, and `new`; int64 [n] `groups`: how many row
-    groups each new file has."""
+    """Files whose entries get other ids: uint64 [n] `old`, ascending, and `new`; int64 [n] `groups`: the row group
+    count of each new file."""
 
     def __init__(self, old: np.ndarray, new: np.ndarray, groups: np.ndarray):
         self.old, self.new, self.groups = old, new, groups
@@ -104,8 +103,7 @@ class _Moves:
 
 
 class _NewIds:
-    """The ids of the files of a run after the moves, in tables by the old id. `files`: all of them. Raises
-    _NotSameError if their order is another then."""
+    """The ids of the files of a run after the moves, in tables by the old id. Else raise _NotSameError."""
 
     def __init__(self, listed: IdRanges, moves: _Moves):
         ids = _ids_in(listed)
@@ -115,13 +113,13 @@ class _NewIds:
             raise _NotSameError
         self.files, self._first = IdRanges.of(moved), ids[0]
         self._ids = np.zeros(int(ids[-1] - ids[0]) + 1, dtype=np.uint64)
-        self._groups = np.zeros(len(self._ids), dtype=np.int64)  # how many a file has, none if it is not listed
+        self._groups = np.zeros(len(self._ids), dtype=np.int64)  # row groups per file, 0 if it is not listed
         self._ids[ids - self._first] = moved
         self._groups[ids - self._first] = np.where(place >= 0, moves.groups[place], 1 << 32)
 
     def of_tails(self, tails: np.ndarray) -> np.ndarray:
-        """uint8 [n, width]: ends of keys after the move. Raises _NotSameError for a row group that the new file lacks:
-        then its row groups are not those of the old one."""
+        """Return ends of keys after the move: uint8 [n, width]. Raise _NotSameError for a row group that the new file
+        lacks: then the row groups differ."""
         ids, groups = tails_places(tails)
         place = ids - self._first  # very large for a smaller id
         if (place >= len(self._ids)).any() or (groups >= self._groups[place]).any():

@@ -1,21 +1,21 @@
-"""The secondary index: the files, row groups and rows that hold the values of some columns.
+"""The secondary index: the files, row groups and rows that contain the values of some columns.
 
-    without included columns, an entry per value and row group:
+Without included columns, one entry per value and row group:
 
     key      the values as one ordered key (`hfile_like.ordered`), then partition u32, sequence u32, row_group u32
-    row      the least position, in the file, of a row of that row group with those values
-    count    how many there are
-    more     the positions of the others, ascending, each by its distance from the one before, less one, as a varint
-             (7 bits a byte, the least first, 128 where more follow); null where there are none
+    row      the least position in the file of a row of that row group with those values
+    count    the number of such rows
+    more     the positions of the others, ascending, each as the distance from the one before, minus one, as a varint (7
+             bits per byte, the least first, 128 if more follow); null if there are none
     meta     `files`: see `state/lsm.py`
 
-    with included columns, an entry per row:
+With included columns, one entry per row:
 
-    key      the same, and then the row's position in the file, u64
-    columns  the included columns, by their ids as names ("7"), in the types of the index's option `include`
+    key        the same, and then the row's position in the file, u64
+    columns    the included columns, named by their ids ("7"), in the types of the index's option `include`
 
-Nulls and NaN are values like others. A position is that of the row in the file, whatever rows a log's deletes take out.
-A run holds all entries of a file or none, and large runs are cut in shards by key range.
+Nulls and NaN are values like others. A position is that of the row in the file, including rows that a log deletes. A
+run contains all entries of a file or none, and large runs are cut into shards by key range.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _VARINT_BYTES_MAX = 9
 
 @dataclass(frozen=True)
 class EntryLayout:
-    """What the entries of an index consist of. `included`: the included columns, by id; none in most indexes."""
+    """The form of an index's entries. `included`: the included columns, by id; none in most indexes."""
 
     included: pa.Schema
 
@@ -71,7 +71,7 @@ class EntryLayout:
 
     @property
     def place_bytes(self) -> int:
-        """How many bytes of a key follow the values."""
+        """The number of bytes of a key after the values."""
         return PLACE_BYTES if self.is_plain else PLACE_BYTES + ROW_BYTES
 
     @property
@@ -80,7 +80,7 @@ class EntryLayout:
         return RUN_SCHEMA if self.is_plain else self.included
 
     def file_ids(self, keys: pa.BinaryArray) -> np.ndarray:
-        """uint64: the files of whole keys. Raises CorruptionError for a key that is too short."""
+        """Return the files of whole keys (uint64). Raise CorruptionError for a key that is too short."""
         offsets, buffer = offsets_and_data(keys)
         if (np.diff(offsets) < self.place_bytes).any():
             raise CorruptionError("a key of a secondary index lacks the place of its values", check="key")
@@ -90,14 +90,14 @@ class EntryLayout:
         return numbers[offsets[1:].astype(np.int64) - self.place_bytes].astype(np.uint64)
 
     def without_place(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """What the keys say of values."""
+        """Return the keys without their places: the encoded values."""
         table = byte_table(keys)
         if table is None:
             return pc.binary_slice(keys, 0, -self.place_bytes)
         return binary_rows(np.ascontiguousarray(table[:, : -self.place_bytes]))
 
     def of_files(self, keys: pa.BinaryArray, file_ids: np.ndarray) -> pa.BinaryArray:
-        """The keys with other file ids (uint64 [n])."""
+        """Return the keys with other file ids (uint64 [n])."""
         offsets, buffer = offsets_and_data(keys)
         data = np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])].copy()
         places = offsets[1:].astype(np.int64) - self.place_bytes
@@ -110,31 +110,30 @@ PLAIN = EntryLayout(pa.schema([]))
 
 @cache
 def layout_of(included: str | None) -> EntryLayout:
-    """The layout of an index whose option `include` is that text: a schema of Arrow's IPC form, in base64."""
+    """Return the layout for the option `include` of an index: a schema in Arrow's IPC form, in base64."""
     return PLAIN if included is None else EntryLayout(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(included))))
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which the values of an included column are stored; None for a type that no run can store."""
+    """Return the type in which an included column is stored; None if no run can store it."""
     kind = canon.compared_type(kind)
     return None if plain_encoding(kind) is None else kind
 
 
 def place(file_id: int, row_group: int) -> bytes:
-    """What follows the values in a key."""
+    """Return the bytes that follow the values in a key."""
     return file_id.to_bytes(8, "big") + row_group.to_bytes(4, "big")
 
 
 def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64 file ids, int32 row groups) of the ends of keys, uint8 [n, 12 or more]."""
+    """Return (uint64 file ids, int32 row groups) from the ends of keys, uint8 [n, 12 or more]."""
     ids = np.ascontiguousarray(tails[:, :8]).view(">u8").reshape(-1).astype(np.uint64)
     groups = np.ascontiguousarray(tails[:, 8:PLACE_BYTES]).view(">u4").reshape(-1)
     return ids, groups.astype(np.int32)
 
 
 def tails_rows(tails: np.ndarray) -> np.ndarray:
-    """int64: the positions in keys of an index with included columns. Raises CorruptionError for one that no file
-    has."""
+    """Return the positions in keys of an index with included columns (int64). Raise CorruptionError."""
     rows = from_big_endian(tails[:, PLACE_BYTES:]).astype(np.int64)
     if (rows < 0).any():
         raise _bad()
@@ -146,8 +145,7 @@ def tails_rows(tails: np.ndarray) -> np.ndarray:
 
 class GroupValues(NamedTuple):
     """The rows of a row group as keys with their places, in the order of rows, with the included columns. `first_row`:
-    the position of the first one in the file. `row_of`, int64, ascending: the row of each key, if rows have any number
-    of them."""
+    the position of the first one in the file. `row_of`, int64, ascending: the row of each key, if not one each."""
 
     file_id: int
     row_group: int
@@ -158,11 +156,11 @@ class GroupValues(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """int64 [n]: the position in the file of each key's row."""
+        """Return the position in the file of each key's row: int64 [n]."""
         return self.first_row + (np.arange(len(self.keys)) if self.row_of is None else self.row_of)
 
     def with_places(self, layout: EntryLayout) -> GroupValues:
-        """The same, whose `keys` were values without their places."""
+        """Return the same with places in `keys`, which contained only values."""
         places = np.frombuffer(place(self.file_id, self.row_group), dtype=np.uint8)
         tails = np.broadcast_to(places, (len(self.keys), PLACE_BYTES))
         if not layout.is_plain:
@@ -171,7 +169,7 @@ class GroupValues(NamedTuple):
 
 
 class GroupedRows:
-    """The rows of some row groups, each of which is given once, from which sorted entries are made.
+    """The rows of row groups, from which sorted entries are made. Each row group is given once.
 
     keys    binary [n], with their places
     """
@@ -193,9 +191,9 @@ class GroupedRows:
         return self.keys.nbytes + sum(column.nbytes for column in self._included)
 
     def entries(self, entries_max: int, places: np.ndarray | None = None) -> Iterator[EntryBatch]:
-        """Entries, ascending, of the keys at `places` (int64, ascending; None: of all), so many at once. All rows are
-        sorted together: equal values stay in the order of files and rows. A row is once in the entry of a value that it
-        has twice."""
+        """Yield the entries, ascending, of the keys at `places` (int64, ascending; None: of all), in bounded batches.
+        All rows are sorted together: equal values keep the order of files and rows. If a row has a value twice, it is
+        once in its entry."""
         order, is_again = sorted_keys(self.keys, self._layout.place_bytes, places)
         group_of = self._group_of[order]
         is_again[1:] &= group_of[1:] == group_of[:-1]
@@ -227,13 +225,13 @@ class GroupedRows:
 
 
 def encode_entries(groups: Sequence[GroupValues], layout: EntryLayout = PLAIN) -> EntryBatch:
-    """The entries of some row groups in one batch."""
+    """Return the entries of row groups in one batch."""
     (entries,) = GroupedRows(groups, layout).entries(sum(len(group.keys) for group in groups) + 1)
     return entries
 
 
 def taken(column: pa.Array, order: np.ndarray) -> pa.Array:
-    """The values at int64 places."""
+    """Return the values at int64 positions."""
     if column.null_count == len(column):
         return pa.nulls(len(order), column.type)
     if pa.types.is_integer(column.type) and not column.null_count:
@@ -242,7 +240,7 @@ def taken(column: pa.Array, order: np.ndarray) -> pa.Array:
 
 
 def with_ending(keys: pa.BinaryArray, endings: np.ndarray) -> pa.BinaryArray:
-    """Each key with the ending at its place: uint8 [n, width]."""
+    """Return each key with its ending appended: uint8 [n, width]."""
     table = byte_table(keys)
     if table is not None:
         return binary_rows(np.concatenate([table, endings], axis=1))
@@ -250,8 +248,8 @@ def with_ending(keys: pa.BinaryArray, endings: np.ndarray) -> pa.BinaryArray:
 
 
 def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:
-    """The column `more` of entries of so many rows: int64 [sum of counts], entry by entry, all but the first of each
-    marked in `is_again`."""
+    """Return the column `more` of entries from rows (int64 [sum of counts], entry by entry); `is_again` marks all but
+    the first of each entry."""
     if not is_again.any():
         return pa.nulls(len(counts), pa.binary())
     others = np.flatnonzero(is_again)
@@ -265,7 +263,7 @@ def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> p
         has = np.flatnonzero(sizes > byte)
         part = (deltas[has] >> np.uint64(7 * byte)).astype(np.uint8) & np.uint8(127)
         data[ends[has] - sizes[has] + byte] = part | ((sizes[has] > byte + 1).astype(np.uint8) << 7)
-    # The bytes of an entry are those of the deltas that it has.
+    # The bytes of an entry are those of its deltas.
     byte_ends = offsets_of(sizes)[offsets_of(counts - 1)]
     validity = from_numpy(counts > 1).buffers()[1]
     buffers = [validity, pa.py_buffer(byte_ends.astype(np.int32)), pa.py_buffer(data)]
@@ -273,8 +271,7 @@ def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> p
 
 
 def positions_of(rows: np.ndarray, counts: np.ndarray, more: pa.Array) -> np.ndarray:
-    """int64 [sum of counts]: the positions of entries, entry by entry. Raises CorruptionError where they
-    do not fit."""
+    """Return the positions of entries, entry by entry: int64 [sum of counts]. Raise CorruptionError."""
     others = counts.astype(np.int64) - 1
     if not len(rows) or not others.any():
         if (others < 0).any():
@@ -284,7 +281,7 @@ def positions_of(rows: np.ndarray, counts: np.ndarray, more: pa.Array) -> np.nda
     has_more = others > 0
     if (others < 0).any() or (has_more != (True if valid is None else valid)).any():
         raise _bad()
-    offsets, buffer = offsets_and_data(more.drop_null())  # what lies under a null is not defined
+    offsets, buffer = offsets_and_data(more.drop_null())  # the bytes under a null are undefined
     data = np.frombuffer(buffer, dtype=np.uint8)[int(offsets[0]) : int(offsets[-1])]
     is_end = data < 128
     ends = np.flatnonzero(is_end)
@@ -316,5 +313,5 @@ def _bad() -> CorruptionError:
 def run_format(
     shard_bytes: int | None = SHARD_BYTES, block_bytes: int = BLOCK_BYTES, layout: EntryLayout = PLAIN
 ) -> RunFormat:
-    """How the runs of an index with shards of that size are written."""
+    """Return the format of an index's runs, with shards of that size."""
     return RunFormat(block_bytes, shard_bytes=shard_bytes, templates=False, file_ids=layout.file_ids, policy=POLICY)

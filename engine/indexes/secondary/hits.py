@@ -1,5 +1,4 @@
-"""The entries of one run of a secondary index that a look-up meets: in which blocks they lie, at which places of a
-block, and what they say."""
+"""The entries of a run of a secondary index that a look-up finds: their blocks, positions, and contents."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from ...state.runs import RunReaders
 from ..probe_results import Positions
 from .format import PLAIN, EntryLayout, positions_of, tails_places, tails_rows
 
-_ENDS_KEPT_MIN = 64  # for so many ranges in a run, its index is taken apart first
+_ENDS_KEPT_MIN = 64  # for at least this many ranges in a run, the ends of its blocks are decoded first
 _AHEAD_BYTES = 8 << 20
 
 
 class Found(NamedTuple):
-    """Entries of some blocks of a run, and what they say."""
+    """Entries of some blocks of a run, and their contents."""
 
     run: Run
     selection: RowSelection
@@ -46,7 +45,7 @@ class Hits:
 
     @classmethod
     def concat(cls, parts: Sequence[Hits]) -> Hits:
-        """All of them."""
+        """Return all of them in one."""
         if not parts:
             ids, groups, rows = _nothing()
             return cls(ids, groups, rows, groups, pa.nulls(0, pa.binary()))
@@ -61,7 +60,7 @@ class Hits:
         return Hits(*columns, self.more.take(from_numpy(places)))
 
     def first_of_each(self) -> np.ndarray:
-        """int64, ascending: of the entries of one file and row, the first."""
+        """Return the position of the first entry of each file and row: int64, ascending."""
         order = row_order(self.file_ids, self.rows)
         if order is None:
             order = np.arange(len(self.rows))
@@ -71,21 +70,21 @@ class Hits:
         return np.sort(order[~is_again])
 
     def once(self) -> Hits:
-        """The entries, each once."""
+        """Return the entries, one per file and row."""
         first = self.first_of_each()
         return self if len(first) == len(self.rows) else self.take(first)
 
     def positions(self) -> Positions:
-        """Every row, entry by entry."""
+        """Return every row, entry by entry."""
         rows = positions_of(self.rows, self.counts, self.more)
         return Positions(np.repeat(self.file_ids, self.counts), np.repeat(self.row_groups, self.counts), rows)
 
 
 class RunBlocks:
-    """The block index of a run: for many questions taken apart once, and kept with the run."""
+    """The block index of a run. For many queries it is decoded once, and cached with the run."""
 
     def __init__(self, readers: RunReaders, run: Run, ranges: int | None, layout: EntryLayout = PLAIN):
-        """For so many questions; None for very many. Raises CorruptionError for a run of other columns."""
+        """Open a run for that many queries; None for very many. Raise CorruptionError for a run with other columns."""
         self._readers, self._run = readers, run
         self.reader = readers.reader(run)
         if not self.reader.schema.equals(layout.values):
@@ -95,7 +94,7 @@ class RunBlocks:
             self._ends = readers.decoded(run, "block ends", _block_ends, lambda _: True)
 
     def between(self, start: bytes, stop: bytes) -> range:
-        """The blocks that may hold keys from `start` on, before `stop`."""
+        """Return the blocks that may contain keys from `start` to before `stop`."""
         if self._ends is None:
             return self.reader.block_range(start=start, stop=stop)
         firsts, lasts = self._ends
@@ -103,11 +102,11 @@ class RunBlocks:
         return range(low, max(low, bisect_left(firsts, stop)))
 
     def entries(self, indices: Iterable[int]) -> int:
-        """Of some blocks."""
+        """Return the number of entries in some blocks."""
         return int(self.reader.index.entries[sorted(indices)].sum(dtype=np.int64))
 
     def read(self, indices: list[int]) -> Iterator[Block]:
-        """Some blocks, ascending. Those of a small run are kept for the next question."""
+        """Yield some blocks, ascending. Those of a small run are cached for the next query."""
         readers, run = self._readers, self._run
         if not readers.keeps(run):
             return self.reader.read_blocks(indices, _AHEAD_BYTES)
@@ -116,7 +115,7 @@ class RunBlocks:
         return (readers.decoded(run, ("block", i), partial(_block, i, read.get(i))) for i in indices)
 
     def keys_in(self, i: int, keys: list[bytes]) -> tuple[int, int]:
-        """The slice of ascending keys that may be the beginnings of a block's."""
+        """Return the slice of ascending keys that may be prefixes of a block's keys."""
         assert self._ends is not None
         first, last = self._ends[0][i], self._ends[1][i]
         low = bisect_right(keys, first)
@@ -126,7 +125,7 @@ class RunBlocks:
 
 
 def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
-    return (next(reader.read_blocks([i])) if read is None else read).copied()  # not of all that was read with it
+    return (next(reader.read_blocks([i])) if read is None else read).copied()  # without the other bytes of the read
 
 
 def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
@@ -135,7 +134,7 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
 
 
 def hits_of(selection: RowSelection, layout: EntryLayout) -> Hits:
-    """What entries say."""
+    """Return the contents of entries."""
     try:
         tails = selection.key_tails(layout.place_bytes)
     except InvalidArgumentError as error:
@@ -154,7 +153,7 @@ def _joined(selection: RowSelection, position: int) -> pa.Array:
 
 
 def row_order(ids: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
-    """The order in which rows ascend by file and row, equal ones as they come; None where they do so as they are."""
+    """Return the stable order of rows by file and position; None if they are ordered already."""
     if ((ids[1:] > ids[:-1]) | ((ids[1:] == ids[:-1]) & (rows[1:] >= rows[:-1]))).all():
         return None
     return np.lexsort((rows, ids))

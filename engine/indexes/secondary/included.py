@@ -1,6 +1,6 @@
-"""Included columns: which ones an index has, and rows that are made of its entries instead of data files.
+"""Included columns: which ones an index has, and rows that are read from its entries instead of data files.
 
-A row of an index is that of the file as it was indexed: deletes, and tests by the whole predicate, are the caller's.
+A row of an index is the row as it was indexed. The caller applies deletes, and tests the whole predicate.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .hits import Found, Hits
 
 
 def included_option(instant: Instant, key: Sequence[str], names: object) -> str:
-    """The option `include` of an index with that key, for the columns that `create_index(include=)` names. Raises
-    SchemaError for a column that cannot be included, InvalidArgumentError for what is no list of columns."""
+    """Return the option `include` of an index with that key, for the columns in `create_index(include=)`. Raise
+    SchemaError for a column that cannot be included, InvalidArgumentError for other values."""
     if isinstance(names, str):
         names = [names]
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
@@ -48,7 +48,7 @@ def included_option(instant: Instant, key: Sequence[str], names: object) -> str:
         if name in key and not pa.types.is_floating(stored):
             raise InvalidArgumentError(f"{name!r} is in the key of the index: it is not included again")
         fields.append(pa.field(str(instant.columns[name]), stored))
-    # A key has one zero and one NaN, so it does not give back every float.
+    # A key has one zero and one NaN, so not every float can be decoded from it.
     have = {field.name for field in fields}
     for name in key:
         number = str(instant.columns[name])
@@ -58,16 +58,16 @@ def included_option(instant: Instant, key: Sequence[str], names: object) -> str:
 
 
 def included_names(instant: Instant, index: IndexState) -> list[str | None]:
-    """What the included columns are called; None for one that was dropped."""
+    """Return the names of the included columns; None for a dropped one."""
     paths = {number: path for path, number in instant.columns.items()}
     return [paths.get(int(field.name)) for field in layout_of(index.options.get("include")).included]
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows that an index with included columns has.
+    """Rows that an index with included columns contains.
 
-    part     of a predicate: in no other row is it TRUE
+    part     of a predicate: it is TRUE in no other row
     names    of the columns of the key
     found    the entries of these rows
     """
@@ -87,8 +87,7 @@ class StoredRows:
         return f"secondary({', '.join(self.names)})"
 
     def places(self, instant: Instant) -> dict[str, int]:
-        """By name, the top-level columns that entries have: the position among included columns, or in the key, as
-        `-1 - position`."""
+        """Return the position of each top-level column among the included ones, or in the key, as `-1 - position`."""
         places = {
             name: -1 - number
             for number, (name, kind) in enumerate(zip(self.names, self.code.kinds, strict=True))
@@ -99,7 +98,7 @@ class StoredRows:
 
 
 def stored_rows_for(node: Node, by_part: Mapping[Node, StoredRows]) -> list[StoredRows] | None:
-    """Rows outside of which a predicate is TRUE in none, by what one index has of its parts; None if there are none."""
+    """Return rows of one index such that the predicate is TRUE in no other; None if there are none."""
     if node in by_part:
         return [by_part[node]]
     if isinstance(node, And):
@@ -119,8 +118,8 @@ def stored_rows_for(node: Node, by_part: Mapping[Node, StoredRows]) -> list[Stor
 def rows_of_entries(
     stored: Iterable[StoredRows], names: Mapping[str, int], file_ids: np.ndarray, damaged: Collection[str]
 ) -> tuple[Hits, dict[str, pa.Array]]:
-    """(where the rows of some files (uint64) are, each once; the columns of those names, by their `places`). No run in
-    `damaged` is read. Raises DamagedRun."""
+    """Return the places of the rows of files (uint64), each once, and the columns by name, from their `places`. Read no
+    run in `damaged`. Raise DamagedRun."""
     hits: list[Hits] = []
     columns: dict[str, list[pa.Array]] = {name: [] for name in names}
     for rows in stored:

@@ -1,9 +1,9 @@
 """Which part of a predicate a secondary index can look up, and as which ranges of its keys.
 
-A conjunction of terms is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
-the next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns
-that are tested comes first, then the one of which more columns are used, then the one that holds fewer matching
-entries. Others are used only for the rest: for other terms, and for files that the better ones do not cover.
+A conjunction of terms is matched to an index column by column: looked-up values (=, <=>, IN, IS NULL) continue with the
+next column of its key, a range or a prefix ends it. Of several matching indexes, the order is: the key has exactly the
+tested columns, then more of its columns are used, then it contains fewer matching entries. Later ones are used only for
+other terms, and for files that the earlier ones do not cover.
 
 An inequality is looked up by its complement: the rows of the value, and of null, in the first column of a key.
 """
@@ -27,15 +27,15 @@ from ...predicates import And, Node, Not, Or, Term
 
 @dataclass(frozen=True)
 class Values:
-    """The column holds one of these, which are of its type's class; a null among them means null."""
+    """The column has one of these values, in its type's class; a null among them means null."""
 
     values: pa.Array | pa.ChunkedArray
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The column is not null, and lies between two values of its type's class; None where that end is open to all, NaN
-    included, which is the greatest. `lower_open`, `upper_open`: the end itself is left out."""
+    """The column is not null, and is between two values of its type's class. None: that end is open, and includes NaN,
+    the greatest value. `lower_open`, `upper_open`: the end itself is excluded."""
 
     lower: pa.Scalar | None = None
     upper: pa.Scalar | None = None
@@ -55,7 +55,7 @@ Part = Values | Interval | Prefix
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """Ranges of keys, ascending and disjoint: from each of `starts` on, before the stop at its place."""
+    """Ranges of keys, ascending and disjoint: from each of `starts` to before its stop."""
 
     starts: list[bytes]
     stops: list[bytes]
@@ -64,14 +64,14 @@ class KeyRanges:
         return len(self.starts)
 
     def within(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Those that may hold a key from `first` to `last`, both inclusive."""
+        """Yield the ranges that may contain a key from `first` to `last`, both inclusive."""
         low, high = bisect_right(self.stops, first), bisect_right(self.starts, last)
         return zip(self.starts[low:high], self.stops[low:high], strict=True)
 
 
 def key_ranges(code: OrderedCode, parts: Sequence[Part]) -> KeyRanges:
-    """The keys whose first values are as each of `parts` says of its column; all but the last are Values, of which
-    every combination is looked up. Raises InvalidArgumentError for other parts, or for values of another class."""
+    """Return the keys whose first values meet `parts`, one per column. All but the last are Values, and every
+    combination is looked up. Raise InvalidArgumentError for other parts, or for values of another class."""
     if not 1 <= len(parts) <= len(code.kinds) or not all(isinstance(part, Values) for part in parts[:-1]):
         raise InvalidArgumentError("only the last column of a look-up may have a range or a prefix")
     equal = [part for part in parts if isinstance(part, Values)]
@@ -87,7 +87,7 @@ def key_ranges(code: OrderedCode, parts: Sequence[Part]) -> KeyRanges:
 
 
 def _combinations(code: OrderedCode, parts: Sequence[Values]) -> list[bytes]:
-    """The keys of every combination, ascending, each once."""
+    """Return the keys of every combination, ascending, each once."""
     sizes = [len(part.values) for part in parts]
     total = repeats = math.prod(sizes)
     if not total:
@@ -101,14 +101,14 @@ def _combinations(code: OrderedCode, parts: Sequence[Values]) -> list[bytes]:
 
 
 def _ends(kind: pa.DataType, part: Part) -> tuple[tuple[bytes, bool], tuple[bytes, bool]] | None:
-    """((what keys begin with at the lower end, whether those are left out), (the same at the upper end, whether those
-    are in)); None where nothing lies between."""
+    """Return (prefix, True if its keys are excluded) of the lower end, and (prefix, True if its keys are included) of
+    the upper end; None if the range is empty."""
     if isinstance(part, Values):
         return (b"", False), (b"", True)
     if isinstance(part, Prefix):
         is_fixed = pa.types.is_fixed_size_binary(kind)
         if is_fixed and len(part.text) > kind.byte_width:
-            return None  # or what follows the value would be compared
+            return None  # otherwise bytes after the value would be compared
         text = VALUE_MARK + part.text if is_fixed else beginning(part.text)
         return (text, False), (text, True)
     ends = []
@@ -122,13 +122,13 @@ def _ends(kind: pa.DataType, part: Part) -> tuple[tuple[bytes, bool], tuple[byte
 
 
 def _after(prefix: bytes) -> bytes:
-    """The least key above every key that begins with `prefix`, which is a key's beginning and so not all 255."""
+    """Return the least key above every key with this prefix, which is not only bytes of 255."""
     after = prefix_successor(prefix)
     assert after is not None
     return after
 
 
-VALUES_MAX = 1 << 16  # combinations of values, in one question
+VALUES_MAX = 1 << 16  # combinations of values, per query
 _SOUGHT = ("=", "<=>", "in", "is_null")
 _RANGES = ("<", "<=", ">", ">=")
 
@@ -137,11 +137,11 @@ _RANGES = ("<", "<=", ">", ">=")
 class IndexMatch:
     """A part of a predicate that an index can look up.
 
-    part          of the predicate: a term, a negated one, or a conjunction of terms, perhaps a part of a larger one
-    key_parts     what is sought in the first columns of the key
-    is_all_but    the part is TRUE in all rows but those found
-    is_exact      the part is TRUE in all rows found; else it may be, and is in no other
-    is_whole      the key's columns are exactly those that are tested
+    part          of the predicate: a term, a negated one, or a conjunction of terms, possibly a part of a larger one
+    key_parts     the conditions on the first columns of the key
+    is_all_but    the part is TRUE in all rows except those found
+    is_exact      the part is TRUE in all rows found; else it may be. It is TRUE in no other row
+    is_whole      the key's columns are exactly the tested columns
     """
 
     part: Node
@@ -152,8 +152,8 @@ class IndexMatch:
 
 
 def matches_of(bound: Node, columns: Sequence[str], *, has_elements: bool = False) -> list[IndexMatch]:
-    """The parts of a bound predicate that an index with a key of these columns can look up. With `has_elements` the key
-    is an element of a list: each term is looked up alone, because another element may meet the next one."""
+    """Return the parts of a bound predicate that an index on these columns can look up. With `has_elements` the key is
+    an element of a list: each term is looked up separately, because another element may meet the next term."""
     return list({fit.part: fit for fit in _fits(bound, columns, has_elements)}.values())
 
 
@@ -226,7 +226,7 @@ def _is_negated(term: Term) -> bool:
 
 
 def _negation(node: Node, column: str) -> IndexMatch | None:
-    """An inequality, by the rows of which it is not TRUE."""
+    """Return the look-up of an inequality, by the rows in which it is not TRUE."""
     if isinstance(node, Term) and _is_negated(node) and node.column == column:
         values = pa.chunked_array([node.values, *null_column(1, node.values.type).chunks])
         return IndexMatch(node, (Values(values),), is_all_but=True, is_whole=True)
@@ -243,7 +243,7 @@ def _values(term: Term) -> pa.Array | pa.ChunkedArray:
 
 
 def _tightest(terms: Sequence[Term], *, is_lower: bool) -> Term | None:
-    """Of bounds on one side, the one that leaves least."""
+    """Return the bound that excludes most, of bounds on one side."""
     if not terms:
         return None
     strict = ">" if is_lower else "<"

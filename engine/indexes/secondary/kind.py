@@ -1,4 +1,4 @@
-"""The secondary index: value -> the rows that hold it. See `format.py`, `key_ranges.py` for what it can look up."""
+"""The secondary index: value -> the rows that contain it. See `format.py`; `key_ranges.py` for possible look-ups."""
 
 from __future__ import annotations
 
@@ -159,15 +159,15 @@ def _built(
     *,
     is_alone: bool = True,
 ) -> tuple[tuple[Run, ...], list[int]]:
-    """(a run over some files, the ids of those that cannot be read). `is_alone`: no other process of the same build is
-    on this machine."""
+    """Return a run over some files, and the ids of those that cannot be read. `is_alone`: no other process of the same
+    build runs on this machine."""
     from ..column_reader import ColumnReader
     from .build import FILE_COLUMNS, MEMORY_BYTES, build_runs, machine_memory_bytes
 
     names = instant.names_of(index)
     included = [name for name in included_names(instant, index) if name is not None]
     layout = layout_of(index.options.get("include"))
-    assert len(included) == len(layout.included)  # an index that lost one is renewed before it is built
+    assert len(included) == len(layout.included)  # an index that lost an included column is renewed before it is built
     return build_runs(
         ColumnReader.of(data, instant, index, included),
         _types(instant, index),
@@ -184,8 +184,7 @@ def _built(
 
 
 def _built_by_commit(index: IndexState, work: CommitContext, data: Storage) -> IndexState:
-    """The index with entries of the files that a commit adds: copies of those of the files that they replace, or a run
-    of their own."""
+    """Return the index with entries of the files that a commit adds: copies of old entries, or a new run."""
     from .copies import with_copies
 
     def path_of(shard: int) -> str:
@@ -207,7 +206,7 @@ def _built_by_commit(index: IndexState, work: CommitContext, data: Storage) -> I
 
 
 def _up_to(files: pa.Table, rows: int) -> int:
-    """How many of the first files have so many rows together; one at least."""
+    """Return how many of the first files have together at most so many rows, at least one."""
     ends = np.cumsum(to_numpy(files.column("row_count").fill_null(0)))
     return max(1, int(np.searchsorted(ends, rows, side="right")))
 
@@ -217,8 +216,8 @@ def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
 
 
 def _cheap_enough(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:
-    """The best of the probes, and of the others those that are cheap beside it, or may know of files that it does not
-    cover. What the choice went by is in their notes. Where all are too expensive: the best, which says so."""
+    """Return the best of the probes, and others that are cheap in comparison, or may cover files that it does not.
+    Their notes contain the reasons. If all are too expensive, return the best, marked as expensive."""
     chosen: list[PositionsProbe] = []
     expensive: list[PositionsProbe] = []
     limit = ENTRIES_MAX
@@ -244,9 +243,9 @@ def _cheap_enough(ranked: Sequence[PositionsProbe], version: int) -> list[Positi
 
 @dataclass
 class PositionsProbe:
-    """A secondary index, and the part of a predicate whose rows it knows.
+    """A secondary index, and the part of a predicate whose rows it lists.
 
-    entries       how many it holds of what is sought, at most
+    entries       the maximum number of matching entries
     row_counts    of files; shared by all probes for one predicate
     """
 
@@ -267,7 +266,7 @@ class PositionsProbe:
 
     @property
     def fitness(self) -> str:
-        """Why it was chosen before others."""
+        """The reason of its rank."""
         used, total = len(self.fit.key_parts), len(self.names)
         if self.fit.is_whole:
             return "its key is what is tested"
@@ -305,7 +304,7 @@ class PositionsProbe:
 
 
 class _RowCounts:
-    """How many rows files have, where that is exact. Of a few files it is read once for all probes."""
+    """The row counts of files, if exact. Those of a few files are read once for all probes."""
 
     def __init__(self, snapshot: Snapshot):
         self._snapshot = snapshot
@@ -313,7 +312,7 @@ class _RowCounts:
         self._exact = np.empty(0, dtype=np.int64)
 
     def are_all(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """bool [files]: those in which so many rows are all."""
+        """Return True (bool [files]) for files whose exact row count is in `counts`."""
         if len(ids) <= _FEW_FILES:
             if self._ids is not ids:
                 self._ids, self._exact = ids, self._of(ids)
@@ -324,7 +323,7 @@ class _RowCounts:
         return result
 
     def _of(self, ids: np.ndarray) -> np.ndarray:
-        """int64 [files]: -1 where the number is not exact, or the file is not live."""
+        """Return the row counts (int64 [files]); -1 if the count is not exact, or the file is not live."""
         rows = self._snapshot.rows(ids, ["row_count", "rows_exact"])
         counts = np.full(len(ids), -1, dtype=np.int64)
         place = np.searchsorted(ids, to_numpy(rows.column("file_id")))
@@ -333,7 +332,7 @@ class _RowCounts:
 
 
 def _sums(ids: np.ndarray, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """int64 [files]: the sums of `counts`, each of which is of a file by number; other files are left out."""
+    """Return the sums of `counts` per file in `ids` (int64 [files]); `of` is the file of each count."""
     if not len(ids):
         return np.zeros(0, dtype=np.int64)
     nearest = np.minimum(np.searchsorted(ids, of), len(ids) - 1)

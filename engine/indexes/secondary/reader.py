@@ -1,8 +1,7 @@
-"""Looking up values in a secondary index: the files, row groups and rows that hold them.
+"""Look up values in a secondary index: the files, row groups and rows that contain them.
 
-Only the blocks that may hold a match are read, each once a look-up, and of them only the columns that are needed. Two
-runs may have entries of one file, as when two builds met: a row has one entry, so entries of one file and row are
-one.
+Only blocks that may contain a match are read, each once per look-up, and only the required columns. Two runs may have
+entries of the same file, if two builds overlapped. A row has one entry, so entries with the same file and row are one.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ R = TypeVar("R")
 
 
 class SecondaryReader:
-    """The runs of a secondary index, oldest first, over columns of `kinds`. A look-up raises DamagedRun where a run
-    that it needs cannot be read. With `has_elements` a row may have several entries, of which two may begin with it:
-    only `positions` and `counts` are requested then.
+    """The runs of a secondary index, oldest first, over columns of `kinds`. A look-up raises DamagedRun if it cannot
+    read a required run. With `has_elements` a row may have several entries, and two may begin with it: then only
+    `positions` and `counts` are used.
 
-    code    how keys are encoded
-    layout  what its entries consist of
+    code      the encoding of keys
+    layout    the form of entries
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class SecondaryReader:
         self._readers, self._runs = readers, tuple(runs)
 
     def estimate(self, ranges: KeyRanges) -> int:
-        """At most how many entries lie in some ranges, by the runs' block indexes: no block is read. An entry is
-        the rows of one row group with the same values."""
+        """Return the maximum number of entries in some ranges, from the runs' block indexes, without reading blocks. An
+        entry is the rows of one row group with the same values."""
 
         def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
             run, own_ranges = task
@@ -71,20 +70,20 @@ class SecondaryReader:
         return sum(self._of_each(of_run, list(self._runs_within(ranges))))
 
     def positions(self, ranges: KeyRanges) -> Positions:
-        """The rows whose keys lie in some ranges."""
+        """Return the rows with keys in some ranges."""
         return self.listed(self.hits_of(self.found(ranges)))
 
     def found(self, ranges: KeyRanges) -> list[Found]:
-        """The entries in some ranges, as they are stored: of a row that two runs have, both."""
+        """Return the entries in some ranges, as stored: both entries of a row in two runs."""
         return list(self._found(ranges))
 
     def hits_of(self, found: Sequence[Found]) -> Hits:
-        """What some entries say, each row once; with elements, a row may be there several times."""
+        """Return the contents of entries, each row once; with elements, a row may occur several times."""
         hits = Hits.concat([one.hits for one in found])
         return hits if self.has_elements else hits.once()
 
     def listed(self, hits: Hits) -> Positions:
-        """The rows of what `hits_of` returned, ascending, each once."""
+        """Return the rows of a result of `hits_of`, ascending, each once."""
         positions = hits.positions()
         order = row_order(positions.file_ids, positions.rows)
         if order is not None:
@@ -92,9 +91,9 @@ class SecondaryReader:
         return positions.once() if self.has_elements else positions
 
     def first_rows(self, count: int, ids: np.ndarray, *, last: bool, nulls: bool) -> tuple[Positions, pa.Array]:
-        """The rows with the least values of the first column (`last`: the greatest), at most `count`, best first, and
-        that value of each. Only rows of some files (uint64 ids, ascending) count; with `nulls` those of no value, else
-        those that have one. Blocks are read from that end of the keys on, as long as there are too few."""
+        """Return the rows with the least (`last`: the greatest) values of the first column, best first, at most
+        `count`, and the value of each. Only rows of some files (uint64 ids, ascending) count: with `nulls` those with
+        null, else those with a value. Blocks are read from that end of the keys until there are enough rows."""
         start, stop = (NULL_MARK, VALUE_MARK) if nulls else (VALUE_MARK, prefix_successor(VALUE_MARK) or b"")
         ends = [
             _RunEnd(self._readers, run, start, stop, last, self.layout)
@@ -124,8 +123,8 @@ class SecondaryReader:
         return rows, values.take(from_numpy(of_row))
 
     def value_counts(self, ids: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
-        """(the values of each column, int64 [n]: how many rows have them) in some files (uint64 ids, ascending). The
-        same values may come several times."""
+        """Return the values of each column, and the number of rows with them (int64 [n]), in some files (uint64 ids,
+        ascending). The same values may occur several times."""
         ends = [_RunEnd(self._readers, run, *_EVERY, False, self.layout) for run in self._runs if run.entries]
         for end in ends:
             end.read_more(len(end.blocks_left))
@@ -137,9 +136,10 @@ class SecondaryReader:
         return values, hits.counts[first].astype(np.int64)
 
     def join(self, keys: pa.BinaryArray, batch_rows: int = JOIN_ROWS) -> Iterator[tuple[np.ndarray, Positions]]:
-        """(int64 [n]: which of the keys, the rows that hold them), of about `batch_rows` rows at a time, key by key.
+        """Yield positions of keys (int64 [n]) and the rows that contain these, about `batch_rows` at a time, key by
+        key.
 
-        keys    as `code` encodes them, of all columns or of the same first ones: ascending, each once
+        keys    encoded by `code`, of all columns or the same leading ones: ascending, each once
         """
         starts = range(0, len(keys), _JOIN_KEYS)
         joined = lambda start: list(self._joined(keys.slice(start, _JOIN_KEYS)))  # noqa: E731
@@ -156,11 +156,11 @@ class SecondaryReader:
             hits, which = hits.take(order), which[order] + start
             for low, high in _cuts(hits.counts, batch_rows):
                 part = hits.take(np.arange(low, high))
-                positions = part.positions()  # which checks the counts
+                positions = part.positions()  # this checks the counts
                 yield np.repeat(which[low:high], part.counts), positions
 
     def _joined(self, keys: pa.BinaryArray) -> Iterator[tuple[np.ndarray, Hits]]:
-        """(which of the keys, the entries that hold them)."""
+        """Yield the position of the key, and the entries that contain it."""
         listed = keys.to_pylist()
         ranges = [(key, prefix_successor(key) or b"") for key in listed]
         key_span = KeyRanges(listed[:1], [ranges[-1][1]])
@@ -183,14 +183,14 @@ class SecondaryReader:
     # -- ranges -------------------------------------------------------------------------------------------------------
 
     def _runs_within(self, ranges: KeyRanges) -> Iterator[tuple[Run, list[tuple[bytes, bytes]]]]:
-        """The runs that may hold something of some ranges, each with those ranges."""
+        """Yield the runs that may contain keys of some ranges, each with those ranges."""
         for run in self._runs:
             own_ranges = list(ranges.within(bytes.fromhex(run.first_key), bytes.fromhex(run.last_key)))
             if own_ranges and run.entries:
                 yield run, own_ranges
 
     def _found(self, ranges: KeyRanges) -> Iterator[Found]:
-        """What lies in some ranges, block by block."""
+        """Yield the entries in some ranges, block by block."""
 
         def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[Found]:
             with reading_run(task[0]):
@@ -200,7 +200,7 @@ class SecondaryReader:
             yield from found
 
     def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
-        """The work for each run; side by side where a request takes long."""
+        """Run the work for each run; in parallel on remote storage."""
         if len(tasks) > 1 and self._readers.storage.is_remote:
             return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)
@@ -223,7 +223,7 @@ class _RunEnd:
     """The entries of one run within a range of keys, read block by block from one of its ends.
 
     blocks_left    numbers of the blocks that were not read, the nearest first
-    keys, hits     what was read
+    keys, hits     the entries that were read
     """
 
     def __init__(self, readers: RunReaders, run: Run, start: bytes, stop: bytes, last: bool, layout: EntryLayout):
@@ -238,12 +238,12 @@ class _RunEnd:
 
     @property
     def edge(self) -> bytes:
-        """No key that was not read lies before it (`last`: after it)."""
+        """The least key (`last`: the greatest) that an unread block may contain."""
         block = self._blocks.reader.blocks(range(self.blocks_left[0], self.blocks_left[0] + 1))[0]
         return block.last_key if self._last else block.first_key
 
     def read_more(self, count: int | None = None) -> None:
-        """Reads the next blocks: so many, or one, then twice as many each time."""
+        """Read the next `count` blocks; without `count` one block, then twice as many each time."""
         if count is None:
             count, self._read_next = self._read_next, 2 * self._read_next
         chosen, self.blocks_left = self.blocks_left[:count], self.blocks_left[count:]
@@ -257,7 +257,7 @@ class _RunEnd:
 
 
 def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, Hits]:
-    """Those entries that were read before, or after, which no other lies."""
+    """Return the entries before (`last`: after) all unread ones."""
     keys, hits = [key for end in ends for key in end.keys], Hits.concat([hit for end in ends for hit in end.hits])
     joined_keys = pa.concat_arrays(keys) if keys else binary_array([])
     edges = [end.edge for end in ends if end.blocks_left]
@@ -269,7 +269,7 @@ def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, Hits
 
 
 def _cuts(counts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
-    """Slices of entries with about so many rows each."""
+    """Yield slices of entries with about so many rows each."""
     ends = np.cumsum(counts, dtype=np.int64)
     start = 0
     while start < len(ends):

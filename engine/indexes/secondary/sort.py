@@ -1,9 +1,9 @@
-"""Sorting the entries of a secondary index in bounded memory.
+"""Sort the entries of a secondary index in bounded memory.
 
-The encoded values of row groups wait in memory, and are sorted together (`entry_sorting.py`).
+The encoded values of row groups are collected in memory, and sorted together (`entry_sorting.py`).
 
 A writer's task sorts the keys of its rows in the same way (`KeyPartBuilder`), as one run per key next to the task index
-file. It has no file ids: in its runs a file has its number in the task, and the commit replaces that by the id.
+file. It has no file ids: its runs contain the task's numbers of files, which the commit replaces by ids.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from .format import NAME, PLAIN, EntryLayout, GroupedRows, GroupValues, encode_e
 
 MEMORY_BYTES = 128 << 20
 _GROUP_BYTES_MAX = 1 << 30
-_GROUP_ROWS_MAX = 48 << 20  # all of one value take less than an entry may have
+_GROUP_ROWS_MAX = 48 << 20  # all rows with one value take less than the maximum of an entry
 _SPILL_BLOCK_BYTES = 256 << 10
-_ROWS_OF_A_THREAD = 1 << 20  # fewer are sorted and written by one
+_ROWS_OF_A_THREAD = 1 << 20  # fewer are sorted and written by one thread
 _VALUE_BYTES_MAX = 1 << 20  # of an included text
 
 
 class ValueSorter(EntrySorter):
-    """An EntrySorter that also takes the values of row groups, in any order.
+    """An EntrySorter that also accepts the values of row groups, in any order.
 
-    code      how the values are encoded
-    layout    what entries consist of
+    code      the encoding of the values
+    layout    the form of entries
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class ValueSorter(EntrySorter):
         self._code, self.layout = code, layout
 
     def add(self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """The values of all rows of a row group, one array per column of the key and per included column; `first_row`:
-        its first row's position in the file. Of a list column each element is a value. Raises InvalidArgumentError for
-        values that are too large, and for texts that are not UTF-8."""
+        """Add the values of all rows of a row group, one array per column of the key and per included column;
+        `first_row`: its first row's position in the file. Each element of a list is a value. Raise InvalidArgumentError
+        for values that are too large, and for texts that are not UTF-8."""
         self.add_group(self.encode(file_id, row_group, first_row, columns))
 
     def encode(
         self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]
     ) -> GroupValues:
-        """What `add_group` takes: apart, since this may be done in threads."""
+        """Return the argument of `add_group`. It is a separate method, so that threads may call it."""
         keys, layout, row_of = len(self._code.kinds), self.layout, None
         if is_list(columns[0].type):
             elements = elements_of(canon.flatten(columns[0]))
@@ -89,12 +89,12 @@ class ValueSorter(EntrySorter):
         return GroupValues(file_id, row_group, first_row, values, included, row_of).with_places(layout)
 
     def add_group(self, group: GroupValues) -> None:
-        """The rows of a row group, which comes once."""
+        """Add the rows of a row group, once."""
         size_bytes = group.keys.nbytes + sum(column.nbytes for column in group.included)
         self._add(group, size_bytes, len(group.keys))
 
     def sorted(self, dropped: Collection[int] = ()) -> EntryBatch | SortedEntries:
-        """All entries but those of the files that are `dropped`, to be written before this is closed."""
+        """Return all entries except those of `dropped` files. The caller must write them before closing this."""
         entries = super().sorted()
         if not dropped:
             return entries
@@ -114,8 +114,8 @@ class ValueSorter(EntrySorter):
             return SortedEntries([SortedFileReader(path)])
 
     def sorted_ranges(self, dropped: Collection[int], range_bytes: int) -> SortedRanges | SortedEntries | EntryBatch:
-        """What `sorted` returns. If all row groups are in memory, ranges of keys of about `range_bytes` in a run, which
-        usually takes half of what they take here."""
+        """Return the same as `sorted`. If all row groups are in memory, return ranges of keys of about `range_bytes` in
+        a run, which is usually half of their size here."""
         groups = [group for group in self._waiting if group.file_id not in dropped]
         if self._spilling or not groups:
             return self.sorted(dropped)
@@ -136,7 +136,7 @@ class ValueSorter(EntrySorter):
 
 
 def _stored(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    """An included column in the type in which it is stored. Raises InvalidArgumentError."""
+    """Return an included column in its stored type. Raise InvalidArgumentError."""
     values = canon.flatten(column)
     if values.type != field.type:
         try:
@@ -158,10 +158,10 @@ PART_MEMORY_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class KeyPartSpec:
-    """A key that a task sorts: the columns as the index calls them, and the types that they are encoded as.
+    """A key that a task sorts: the columns' names in the index, and the types as which they are encoded.
 
     sources     where the values are in rows, by default under the columns' own paths
-    included    the names of the included columns; None for one that the table does not have any more
+    included    the names of the included columns; None for a dropped one
     """
 
     columns: tuple[str, ...]
@@ -207,5 +207,5 @@ class KeyPartBuilder:
 
 
 def encoding_of(kinds: Sequence[pa.DataType], layout: EntryLayout = PLAIN) -> tuple[str | None, ...]:
-    """The classes of values that keys of these types have, and the ids and types of included columns."""
+    """Return the value classes of keys of these types, and the ids and types of included columns."""
     return (*map(ordered_class, kinds), *(f"{field.name}: {field.type}" for field in layout.included))

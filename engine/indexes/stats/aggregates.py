@@ -1,9 +1,9 @@
-"""Aggregates: what a column may contain in a whole partition, stored next to the statistics of its files.
+"""Aggregates: the possible values of a column in a whole partition, stored next to the statistics of its files.
 
-An aggregate is the union of what its files may contain: bounds, and whether there are nulls, NaN and other values. A
-commit that adds files to a partition widens it. If files are removed it stays as wide as it was; `optimize` computes it
-again. It identifies its files by a fingerprint (see `state.manifest`), and counts only if these are the live files of
-the partition. Of a partition whose files store the column in several types, or of which some lack it, nothing is known.
+An aggregate is the union of its files' statistics: bounds, and if there are nulls, NaN and other values. A commit that
+adds files to a partition widens it. If files are removed it stays as wide as before; `optimize` computes it again. It
+identifies its files by a fingerprint (see `state.manifest`), and applies only if these are the partition's live files.
+It excludes nothing if files of the partition lack the column, or store it in several types.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NAMES = [*EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.nam
 
 
 def united(rows: pa.Table, group: np.ndarray, is_open: np.ndarray) -> pa.Table:
-    """The union of some statistics per group, a row of `EVIDENCE_FIELDS` each.
+    """Return the union of statistics per group, one row of `EVIDENCE_FIELDS` each.
 
-    group     int64 [n]: the group of each row
-    is_open   bool [groups]: nothing is known of the group, as its bounds are of several types
+    group      int64 [n]: the group of each row
+    is_open    bool [groups]: the group's statistics exclude nothing, because its bounds have several types
     """
     groups = len(is_open)
     has_values = ~to_numpy(rows.column("holds_no_values"))
@@ -59,14 +59,14 @@ def united(rows: pa.Table, group: np.ndarray, is_open: np.ndarray) -> pa.Table:
 
 
 def _total(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
-    """int64 [groups]: the sums, modulo 2^64."""
+    """Return the sums modulo 2^64: int64 [groups]."""
     total = np.zeros(groups, dtype=np.int64)
     np.add.at(total, group, values)
     return total
 
 
 def _type_numbers(instant: Instant, columns: np.ndarray, schema_ids: np.ndarray) -> np.ndarray:
-    """int64 [n]: a number for the type that a column has under a physical schema (-1: the table's own). A schema
+    """Return a number for the column's type under each physical schema (-1: the table's own): int64 [n]. A schema
     without the column has its own number: its files may lack the column, or contain anything."""
     result = np.empty(len(columns), dtype=np.int64)
     for column in np.unique(columns).tolist():
@@ -84,10 +84,10 @@ def _type_numbers(instant: Instant, columns: np.ndarray, schema_ids: np.ndarray)
 def _aggregates(
     instant: Instant, columns: np.ndarray, partitions: np.ndarray, group: np.ndarray, marks: np.ndarray, rows: pa.Table
 ) -> EntryBatch:
-    """The entries of some aggregates, each of a column over a partition; a tombstone for one without files.
+    """Return the entries of aggregates, each of a column over a partition; a tombstone for one without files.
 
-    group   int64 [n]: the aggregate to which each of `rows` (EVIDENCE_FIELDS, schema_id) belongs
-    marks   int64 [aggregates]: the fingerprints of their files
+    group    int64 [n]: the aggregate to which each of `rows` (EVIDENCE_FIELDS, schema_id) belongs
+    marks    int64 [aggregates]: the fingerprints of their files
     """
     schemas = to_numpy(filled(rows.column(stats.SCHEMA_FIELD.name), -1)).astype(np.int64)
     types = _type_numbers(instant, columns[group], schemas)
@@ -114,12 +114,12 @@ def widened(
     columns: np.ndarray,
     added: pa.Table,
 ) -> EntryBatch:
-    """The aggregates of some columns (ascending ids) over the partitions that a commit changes. Aggregates of a damaged
-    run count as none: the new ones then have too few files to count.
+    """Return the aggregates of columns (ascending ids) over the partitions that a commit changes. Aggregates of a
+    damaged run count as missing: the new ones then cover too few files to apply.
 
-    removed   the removed files, as the manifest has them
-    ids       uint64 [n], ascending: the added files
-    added     EVIDENCE_FIELDS and schema_id of the added files, column by column
+    removed    the removed files, as rows of the manifest
+    ids        uint64 [n], ascending: the added files
+    added      EVIDENCE_FIELDS and schema_id of the added files, column by column
     """
     gone = to_numpy(removed.column("file_id"))
     gone = gone[is_covered(index.coverage, to_numpy(removed.column("segment")), gone)]
@@ -145,8 +145,8 @@ def widened(
 
 
 def stale_partitions(snapshot: Snapshot, index: IndexState, column: int, ids: np.ndarray) -> np.ndarray:
-    """uint32, ascending: the partitions whose aggregate is not of the files (`ids`) that have entries. Raises
-    DamagedRun."""
+    """Return the partitions (uint32, ascending) whose aggregate does not match the files (`ids`) that have entries.
+    Raise DamagedRun."""
     partitions, group = np.unique(split_file_ids(ids)[0], return_inverse=True)
     marks = _total(fingerprints(ids), group, len(partitions))
     prefix = stats.aggregate_prefix(column)
@@ -157,7 +157,7 @@ def stale_partitions(snapshot: Snapshot, index: IndexState, column: int, ids: np
 
 
 def recomputed(snapshot: Snapshot, index: IndexState, partitions: np.ndarray) -> list[EntryBatch]:
-    """The aggregates of some partitions (ascending), from the entries of their live files. Raises DamagedRun."""
+    """Return the aggregates of partitions (ascending), from the entries of their live files. Raise DamagedRun."""
     live = snapshot.numbers()
     live = live[np.isin(split_file_ids(live)[0], partitions)]
     entries = []

@@ -1,4 +1,4 @@
-"""Building statistics of columns over existing files, from their footers."""
+"""Build statistics of columns over existing files, from their footers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind",
 
 @dataclass(frozen=True)
 class StatsPart:
-    """What the footers of some files report of an index's columns, and the ids of files that could not be read."""
+    """The statistics of an index's columns in some files, and the ids of files that could not be read."""
 
     added: AddedFiles
     left_out: list[int]
@@ -46,7 +46,7 @@ class StatsPart:
 
 
 def join_parts(handle: Handle, index: IndexState, parts: Sequence[StatsPart], job: BuildContext) -> BuildResult:
-    """Runs of what `read_part` read. They include the aggregates of partitions, which count the files of all parts."""
+    """Return runs over the parts of `read_part`, with the aggregates of partitions, over the files of all parts."""
     left_out = [file_id for part in parts for file_id in part.left_out]
     added = [part.added for part in parts if len(part.added.ids)]
     for part in parts:
@@ -61,7 +61,7 @@ def join_parts(handle: Handle, index: IndexState, parts: Sequence[StatsPart], jo
 def stats_of_new_columns(
     handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
 ) -> IndexState:
-    """The index for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
+    """Return the index for the new columns of `altered`. It has an entry for each live file, which lacks the column."""
     files = handle.committed.files()
     coverage = Coverage.up_to(handle.version)
     built = replace(index, coverage=coverage)
@@ -95,7 +95,7 @@ def _written(
 
 
 def read_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
-    """Reads the footers of files. Of logs, and of files that were only declared and do not exist, nothing is known."""
+    """Read the footers of files. Statistics of logs, and of declared files that do not exist, are unknown."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
     part = f"-{job.part}" if job.part else ""
     path = task_path(job.transaction, f"stats{index.columns[0]}{part}")
@@ -132,7 +132,7 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
         try:
             entry = indexed_entry(handle.storage, row)
             footer = read_footer(handle.storage, entry, leaves)
-            if schema.is_declared:  # its bounds count as of the declared types, so only those may be believed
+            if schema.is_declared:  # only bounds in the declared types are valid
                 declared, actual = leaf_types(schema.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}
                 footer = replace(footer, stats=agree)

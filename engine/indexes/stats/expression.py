@@ -1,6 +1,6 @@
 """Statistics of an expression, which footers do not have: they are computed from rows, when files are written or later.
 
-A writer's task computes them from the rows that it writes (`ExpressionPartSpec`). Files that no task wrote, and those
+A writer's task computes them from the rows that it writes (`ExpressionPartSpec`). Files that no task wrote, and files
 in which the expression fails, are holes until `refresh_index`.
 """
 
@@ -28,8 +28,8 @@ NAME = "stats"
 
 
 def computed_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
-    """Reads the columns of an expression, and computes its statistics in each file. Of logs nothing is known. A file in
-    which it fails is left out."""
+    """Read the columns of an expression, and compute its statistics in each file. Those of logs are unknown. A file in
+    which the expression fails is left out."""
     reader, (name,) = ColumnReader.of(handle.storage, handle.instant, index), handle.instant.names_of(index)
     columns = (files.column(column).to_pylist() for column in ("file_id", "kind", "schema_id"))
     files_by_id = {file_id: (kind, schema) for file_id, kind, schema in zip(*columns, strict=True)}
@@ -51,8 +51,8 @@ def computed_part(handle: Handle, index: IndexState, files: pa.Table, job: Build
 
 
 def committed_part(index: IndexState, work: CommitContext) -> tuple[AddedFiles, list[int]] | None:
-    """(what the tasks of a commit computed, the ids of the other added files). None if the index does not cover the
-    commit: no task computed anything, or the table's schema changed while they did."""
+    """Return the statistics that the tasks of a commit computed, and the ids of the other added files. Return None if
+    the index does not cover the commit: no task computed any, or the table's schema changed during the commit."""
     found = work.parts_of(index) if work.named_at.schema == work.after.schema else None
     if found is None:
         return None
@@ -71,7 +71,7 @@ def committed_part(index: IndexState, work: CommitContext) -> tuple[AddedFiles, 
 
 
 def _added(name: str, computed: Sequence[tuple[int, int, list[ColumnStats]]]) -> AddedFiles:
-    """Files of which the statistics of an expression are known: id, id of the schema, statistics of parts."""
+    """Return files with known statistics of an expression, from their ids, schema ids, and statistics per row group."""
     built = ResultBuilder()
     for _, _, parts in computed:
         built.add(
@@ -93,7 +93,7 @@ def _added(name: str, computed: Sequence[tuple[int, int, list[ColumnStats]]]) ->
 
 @dataclass(frozen=True)
 class ExpressionPartSpec:
-    """An expression whose statistics a task computes, as the index calls it."""
+    """An expression whose statistics a task computes, under its name in the index."""
 
     name: str
     source: Source

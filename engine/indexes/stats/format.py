@@ -1,16 +1,16 @@
 """The statistics index: bounds and counts by column and file.
 
-    key      (kind u8, column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one
-             prefix, and what follows the column is the number of the file
-    row      kind 0: where a file's fine statistics lie (column 0), and, of a file in an object store, its footer
+    key      (kind u8, column u32, partition u32, sequence u32): a column, or one partition of it, is one prefix; the
+             file's number follows the column
+    row      kind 0: the location of a file's fine statistics (column 0), and, for a file in an object store, its footer
                      (`parquet/packed_footer.py`)
-             kind 1: the aggregate of a column over a partition (sequence 0): what its files may contain
+             kind 1: the aggregate of a column over a partition (sequence 0): the union of its files' statistics
                      (`EVIDENCE_FIELDS`), and the fingerprint of the files
-             kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
-                     they were taken under
+             kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema under
+                     which they were taken
 
-A file that an index covers has an entry of kind 2 under every column of the index: where nothing is known, one that
-says nothing. So the entries of a column whose index covers every file are all the live files, and some that went.
+A file that an index covers has an entry of kind 2 under every column of the index, which is empty if its statistics are
+unknown. So the entries of a column whose index covers every file include all live files, and some removed ones.
 
 Column ids begin at 1.
 """
@@ -48,26 +48,26 @@ BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to 
 
 
 def run_form(options: Mapping[str, Any]) -> RunFormat:
-    """How the runs of an index with these options are written."""
+    """Return the format of the runs of an index with these options."""
     from ...state.run_format import SHARD_BYTES, RunFormat
 
     return RunFormat(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
 
 def no_statistics(count: int) -> pa.Table:
-    """STATS_FIELDS of files of which nothing is known."""
+    """Return STATS_FIELDS of files with unknown statistics."""
     return pa.table({f.name: null_column(count, f.type) for f in STATS_FIELDS})
 
 
 def joined_rows(parts: Sequence[EntryBatch]) -> EntryBatch:
-    """The entries of several parts, with every field of the index's runs."""
+    """Return the entries of several parts, with every field of the index's runs."""
     from ...state.run_format import EntryBatch
 
     return EntryBatch.concat(parts, RUN_SCHEMA)
 
 
 def file_prefix(column_id: int) -> bytes:
-    """The prefix of the keys of a column's file statistics: a file's number follows."""
+    """Return the prefix of the keys of a column's file statistics; a file's number follows it."""
     return KEYS.prefix(kind=KIND_FILE, column=column_id)
 
 

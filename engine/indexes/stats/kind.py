@@ -1,9 +1,9 @@
-"""Statistics: what columns span in each file, and over each partition. See `format.py`.
+"""Statistics: bounds and counts of columns, per file and per partition. See `format.py`.
 
-Their probes do one thing more than those of other kinds. Whole blocks, and so ranges of file numbers, are left out by
-their summaries before any file is listed. The statistics of a column whose index covers every file are a list of all
-files (and of some that went, which the manifest then does not know). So the manifest is read for the survivors only,
-and a look-up in a table of a million files reads a few blocks.
+Their probes have an additional task: the summaries of blocks exclude whole blocks, and so ranges of file numbers,
+before any file is listed. If an index covers every file, the statistics of its column list all files (and some removed
+ones, which the manifest then does not contain). So the manifest is read only for the remaining files, and a look-up in
+a table of a million files reads a few blocks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class StatsKind(IndexKind):
-    """`is_current` is always true: each entry has the type of its bounds."""
+    """The kind of statistics. `is_current` is always true, because each entry has the type of its bounds."""
 
     name = "stats"
     covers_delta_logs = True
@@ -110,15 +110,15 @@ class StatsKind(IndexKind):
                 added, holes = [computed[0]], computed[1]
         elif not is_left_behind:
             added, holes = files_for_index(index, work.named_at, work.added)
-        # Aggregates count every removed file, or the next added one would take its place in their count.
+        # Aggregates must subtract every removed file. Otherwise the next added file would replace it in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
         runs = _appended(index, rows, work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 
     def merge(self, index: IndexState, work: MergeContext) -> IndexState:
-        """Without removed files, and with the aggregates of their partitions computed again. An index with a damaged
-        run stays as it is."""
+        """Drop entries of removed files, and recompute the aggregates of their partitions. If a run is damaged, return
+        the index unchanged."""
         from .purge import kept_entries, purged_places
         from .rows import tightened
 
@@ -150,7 +150,7 @@ class StatsKind(IndexKind):
 
 
 def _appended(index: IndexState, rows: EntryBatch, work: CommitContext | MergeContext) -> tuple[Run, ...]:
-    """The index's runs with new rows. A damaged run stays: it proves nothing, and hinders no commit."""
+    """Return the index's runs with new rows. A damaged run stays: it excludes nothing, and blocks no commit."""
     form = stats.run_form(index.options)
     return work.writing.append(index.runs, rows, work.version, f"s{index.id}", form)
 
@@ -164,9 +164,9 @@ BOTH = TRUE | FALSE
 
 @dataclass
 class StatsProbe:
-    """The statistics of one column.
+    """A probe of the statistics of one column.
 
-    terms    of the predicate: those over this column
+    terms    the terms of the predicate over this column
     """
 
     column: StatsColumn
@@ -186,12 +186,13 @@ class StatsProbe:
 
     @property
     def is_complete(self) -> bool:
-        """The column lists every live file."""
+        """True if the column lists every live file."""
         return self.column.is_complete
 
     def run(self, files: ProbedFiles) -> ProbeResult:
-        """Raises DamagedRun. Where the summary of a block leaves one outcome for all of its files, as it does within a
-        range of a clustered column, no entry is read; where it leaves one but for nulls, no bounds are."""
+        """Return the outcomes from summaries and entries. Raise DamagedRun. If the summary of a block leaves one
+        outcome for all of its files, as within a range of a clustered column, no entry is read. If only nulls are
+        undecided, no bounds are read."""
         if files.is_base is not None or not self.is_complete:
             return self._result(files, {})
         columns = {self.column.name: self.column}
@@ -213,11 +214,12 @@ class StatsProbe:
         return ProbeResult(sets, covered)
 
     def list(self, within: Ranges, span: tuple[int, int] | None) -> tuple[np.ndarray, ProbeResult]:
-        """(the numbers of all files in some ranges, what is known of them); for one that `is_complete`. `span`, as
-        `needed_span` gives it, leaves some out that cannot match. Raises DamagedRun.
+        """Return the numbers of all files in some ranges, and the outcomes for them; only if it `is_complete`. `span`,
+        from `needed_span`, excludes some files that cannot match. Raise DamagedRun.
 
-        Of sought values, most files may hold one, and another: whether nulls are there as well matters only where the
-        bounds are one value, so that every row may match. Their counts alone are looked up."""
+        Most files may contain a looked-up value as well as others. Then nulls matter only in files whose bounds are one
+        value, because every row of these may match. Only the null counts of these files are read.
+        """
         first = self.column
         is_sought = all(term.op in ("=", "in") for term in self.terms)
         ids, rows, schemas = first.stats.entries(within.first, within.stop, span, needs_nulls=not is_sought)
@@ -241,8 +243,9 @@ class StatsProbe:
         return ProbeResult({term: term_sets(term, evidence, len(files.ids)) for term in self.terms}, covered)
 
     def needed_span(self, bound: Node) -> tuple[int, int] | None:
-        """Order codes of the first column between which, inclusive, a file must have a value for the predicate to be
-        TRUE in it; None where that is not known, or where bounds are not all codes of one type without NaN."""
+        """Return the order codes of the first column between which (inclusive) a file must have a value for the
+        predicate to be TRUE in it. Return None if they are unknown, or if not all bounds are codes of one type without
+        NaN."""
         in_files, name = self.column.in_files, self.column.name
         kind = in_files.type
         if in_files.kinds() != [kind] or in_files.lacking or pa.types.is_floating(kind):
@@ -261,8 +264,8 @@ class StatsProbe:
 
 
 def stats_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[StatsProbe]:
-    """The statistics of a predicate's columns, the most selective first: what the first leave need only be looked up in
-    the others. Values that are sought leave less than ranges do, and codes are read faster than bytes."""
+    """Return the statistics of a predicate's columns, the most selective first: later ones look up only the remaining
+    files. Values exclude more than ranges, and codes are read faster than bytes."""
     of_columns: dict[str, list[Term]] = {}
     for term in terms_of(bound):
         of_columns.setdefault(term.column, []).append(term)
@@ -281,14 +284,14 @@ def stats_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> lis
 
 @dataclass
 class Ranges:
-    """Ranges of file numbers, ascending and apart: uint64 [n], `stop` exclusive."""
+    """Ranges of file numbers, ascending and disjoint: uint64 [n], `stop` exclusive."""
 
     first: np.ndarray
     stop: np.ndarray
 
     @classmethod
     def of_partitions(cls, partition_ids: np.ndarray | None) -> Ranges:
-        """All numbers, or those of some partitions (ascending)."""
+        """Return all numbers, or those of some partitions (ascending)."""
         if partition_ids is None:
             return cls(np.zeros(1, dtype=np.uint64), np.full(1, LAST_ID))
         first = partition_ids.astype(np.uint64) << np.uint64(32)
@@ -296,8 +299,7 @@ class Ranges:
         return cls(first, stop.astype(np.uint64))
 
     def cut(self, numbers: np.ndarray) -> list[Ranges]:
-        """The same ranges in pieces: one for what lies before, between and from each of some numbers (ascending) on.
-        Pieces of nothing are left out; where there is no other, they are one piece."""
+        """Return the ranges cut at some numbers (ascending), without empty pieces; if all are empty, one piece."""
         pieces = []
         for low, high in pairwise([np.uint64(0), *numbers, LAST_ID]):
             first, stop = np.maximum(self.first, low), np.minimum(self.stop, high)
@@ -308,21 +310,21 @@ class Ranges:
 
 
 def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) -> Ranges:
-    """The ranges of numbers in which some file may match, by the summaries of blocks.
+    """Return the ranges of numbers in which some file may match, from the summaries of blocks.
 
-    Blocks of different columns end at different files. Their ends together cut all numbers into pieces that lie in at
-    most one block of each column and run, and the predicate is evaluated piece by piece. Only columns that list every
-    live file take part.
+    Blocks of different columns end at different files. All ends together cut the numbers into pieces, each within at
+    most one block per column and run, and the predicate is evaluated for each piece. Only columns that list every live
+    file count.
     """
     columns = {column.name: column for probe in probes if (column := probe.column).is_complete}
     ends = [np.concatenate([b.first, b.stop]) for column in columns.values() for b in column.stats.blocks]
     cuts = np.sort(np.concatenate([*ends, within.first, within.stop]))
-    cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])]  # np.unique imports np.ma, 7 ms of a process
+    cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])]  # np.unique imports np.ma, which takes 7 ms
     first, stop = cuts[:-1], cuts[1:]
     inside = _position(within.first, within.stop, first) >= 0
     outcomes = {term: _over_pieces(term, columns, first) for term in terms_of(bound)}
     survives = can_match(evaluate(bound, outcomes.__getitem__, len(first))) & inside
-    for column in columns.values():  # every live file has an entry in each: a piece without any holds none
+    for column in columns.values():  # every live file has an entry in each: a piece without any has no file
         is_listed = np.zeros(len(first), dtype=bool)
         for blocks in column.stats.blocks:
             is_listed |= _position(blocks.first, blocks.stop, first) >= 0
@@ -333,7 +335,7 @@ def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) 
 
 
 def _position(first: np.ndarray, stop: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """For each number, which of some ranges (ascending, `stop` exclusive) holds it, or -1."""
+    """Return the position of the range (ascending, `stop` exclusive) that contains each number, or -1."""
     if not len(first):
         return np.full(len(numbers), -1)
     before = np.searchsorted(first, numbers, side="right") - 1
@@ -341,12 +343,12 @@ def _position(first: np.ndarray, stop: np.ndarray, numbers: np.ndarray) -> np.nd
 
 
 def _over_pieces(term: Term, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
-    """uint8 [pieces]: what a term may come out as for a file of each piece."""
+    """Return the possible outcomes of a term for a file of each piece: uint8 [pieces]."""
     if term.column not in columns:
         return np.full(len(first), ANY, dtype=np.uint8)
     column = columns[term.column]
     outcomes = np.zeros(len(first), dtype=np.uint8)
-    for blocks in column.stats.blocks:  # whichever run its entry is in
+    for blocks in column.stats.blocks:  # the entry of a file may be in any run
         sets = term_sets(term, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
         block_of = _position(blocks.first, blocks.stop, first)
         of_blocks = np.append(_any_if_none(sets), np.uint8(0))
@@ -355,5 +357,5 @@ def _over_pieces(term: Term, columns: Mapping[str, StatsColumn], first: np.ndarr
 
 
 def _any_if_none(sets: np.ndarray) -> np.ndarray:
-    """uint8: sets of outcomes, all of them where a set is empty."""
+    """Return the sets of outcomes, with ANY in place of empty sets: uint8."""
     return np.where(sets == 0, np.uint8(ANY), sets)

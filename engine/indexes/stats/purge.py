@@ -1,6 +1,6 @@
-"""What a purge leaves in a statistics index: nothing of removed files, dropped columns and emptied partitions.
+"""Purge a statistics index: remove the entries of removed files, dropped columns and empty partitions.
 
-Files share a task index file, and a group within it. One that contains a removed file is copied without it.
+Files share task index files, and groups within them. A task index file with a removed file is copied without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .rows import fine_entries, tombstones
 
 
 def kept_entries(snapshot: Snapshot, index: IndexState) -> Keep:
-    """Which entries of the index stay."""
+    """Return a function that selects the entries to keep."""
     live = snapshot.numbers()
     partitions = np.unique(split_file_ids(live)[0])
     columns = np.array(index.columns, dtype=np.int64)
@@ -45,8 +45,8 @@ def kept_entries(snapshot: Snapshot, index: IndexState) -> Keep:
 
 
 def purged_places(index: IndexState, work: MergeContext) -> list[EntryBatch]:
-    """Write the fine statistics of live files again that share a task index file with a removed one. Return entries
-    with their places; tombstones for those that cannot be read. Raises DamagedRun."""
+    """Rewrite the fine statistics of live files that share a task index file with a removed one. Return entries with
+    their new locations; tombstones for those that cannot be read. Raise DamagedRun."""
     snapshot, writing = work.snapshot, work.writing
     names = [field.name for field in stats.FINE_FIELDS]
     ids, rows = numbered_entries(snapshot.readers, index.runs, stats.fine_prefix(), names, stats.RUN_SCHEMA)
@@ -74,7 +74,7 @@ def purged_places(index: IndexState, work: MergeContext) -> list[EntryBatch]:
                 unread += rows_by_mark.values()
                 continue
             if all(rows_by_mark.keys() >= ordinals.keys() for _, ordinals, _ in groups):
-                continue  # it has live files alone
+                continue  # it has only live files
             for table, ordinals, of_entry in groups:
                 copied = {ordinals[mark]: row for mark, row in rows_by_mark.items() if mark in ordinals}
                 if copied:
@@ -93,8 +93,8 @@ def purged_places(index: IndexState, work: MergeContext) -> list[EntryBatch]:
 
 
 def _groups(storage: Storage, path: str) -> Iterator[tuple[pa.Table, dict[bytes, int], np.ndarray]]:
-    """(the entries, the ordinals of files by their marks, uint32: the ordinal of each entry's file) of each group of a
-    task index file. Raises CorruptionError, FormatVersionError, FileMissingError."""
+    """Yield the entries of each group of a task index file, the ordinals of files by their marks, and the ordinal of
+    each entry's file (uint32). Raise CorruptionError, FormatVersionError, FileMissingError."""
     with SortedFileReader(Ranged(storage, path, storage.stat(path).size_bytes)) as reader:
         check_written_as(reader, path)
         for name in reader.groups():
@@ -105,7 +105,7 @@ def _groups(storage: Storage, path: str) -> Iterator[tuple[pa.Table, dict[bytes,
 def _copy(
     writer: SortedFileWriter, table: pa.Table, of_entry: np.ndarray, ordinals: np.ndarray, first: int
 ) -> tuple[int, int]:
-    """Write the entries of some files (ordinals, ascending) as a group, in which they are numbered from `first` on.
+    """Write the entries of some files (ordinals, ascending) as a group, in which files are numbered from `first`.
     Return its offset and length."""
     place = index_of(ordinals, of_entry)
     chosen = table.filter(from_numpy(place >= 0))

@@ -1,9 +1,8 @@
-"""Reading the statistics of a column: first the summaries of its blocks, then the entries that are needed; and the
-evidence in them, about files, whole blocks of files, and partitions.
+"""Read the statistics of a column: first the summaries of its blocks, then the required entries. Turn them into
+evidence about files, whole blocks of files, and partitions.
 
-A column's entries lie under one prefix of the index's keys, in one run or several, sorted by the number of the file.
-Whole blocks are left out by their summaries, which the footer holds; of the blocks that are read, only the columns in
-which entries differ.
+A column's entries have one prefix in the index's keys, in one or several runs, sorted by file number. The summaries in
+the footer exclude whole blocks. In the remaining blocks, only columns in which entries differ are read.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ from . import format as stats
 
 _COUNTS = ("null_count", "nan_count", "holds_no_values", stats.SCHEMA_FIELD.name)
 CODE_MIN, CODE_MAX = -(1 << 63), (1 << 63) - 1
-LAST_ID = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # which no file has
-DENSE = 4  # entries read for one that is wanted, up to which a scan is cheaper than a look-up
+LAST_ID = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # no file has this number
+DENSE = 4  # up to this many entries read per required one, a scan is cheaper than a look-up
 
 
 @dataclass
 class Blocks:
-    """The blocks of one run that hold entries of the column.
+    """The blocks of one run that contain entries of the column.
 
-    first, stop    uint64 [n]: the numbers of the files in each lie from `first` to before `stop`
+    first, stop    uint64 [n]: the numbers of the files in each are from `first` to before `stop`
     """
 
     run: Run
@@ -62,14 +61,15 @@ class Blocks:
     summaries: dict[str, ZoneMap | None] = field(default_factory=dict)
 
     def meeting(self, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """bool [n]: the block may hold a number in one of some ranges (ascending, apart; `stop` exclusive)."""
+        """Return True (bool [n]) for blocks that may contain numbers of ranges (ascending, disjoint; `stop`
+        exclusive)."""
         if not len(first):
             return np.zeros(len(self.first), dtype=bool)
         before = np.searchsorted(first, self.stop)  # ranges that begin before the block's end
         return (before > 0) & (stop[np.maximum(before - 1, 0)] > self.first)
 
     def entries(self, used: np.ndarray) -> int:
-        """How many entries some of the blocks hold (tombstones apart); 0 where the run has no summaries."""
+        """Return the number of entries in some of the blocks, without tombstones; 0 if the run has no summaries."""
         summary = self.summaries.get(stats.SCHEMA_FIELD.name)
         return 0 if summary is None else int(summary.live[used].sum())
 
@@ -77,7 +77,7 @@ class Blocks:
 class ColumnStatsReader:
     """The statistics of one column in the runs of one index, newest run first. `kinds` are the types of its bounds.
 
-    Making one, and reading entries, raises DamagedRun where a run turns out damaged or gone.
+    The constructor, and reading entries, raise DamagedRun if a run is damaged or missing.
     """
 
     def __init__(self, readers: RunReaders, runs: Sequence[Run], column_id: int, kinds: Sequence[pa.DataType]):
@@ -99,7 +99,7 @@ class ColumnStatsReader:
             return Blocks(run, *self._readers.decoded(run, ("blocks", self.prefix, self._bounds), summarize))
 
     def cuts(self, entries: int) -> np.ndarray:
-        """Numbers of files, uint64, ascending, that begin blocks, with about so many entries between them."""
+        """Return file numbers (uint64, ascending) that begin blocks, with about `entries` entries between them."""
         blocks = max(self.blocks, key=lambda b: len(b.indices), default=None)
         if blocks is None:
             return np.empty(0, dtype=np.uint64)
@@ -109,7 +109,7 @@ class ColumnStatsReader:
     # -- summaries ----------------------------------------------------------------------------------------------------
 
     def block_evidence(self, blocks: Blocks, kind: pa.DataType) -> Evidence:
-        """What each block's summary says of all files in it, their bounds being of type `kind`."""
+        """Return the evidence in each block's summary about all files in it, with bounds of type `kind`."""
         count = len(blocks.indices)
         evidence = Evidence.unknown(kind, count)
         lower, upper = (blocks.summaries.get(name) for name in _bounds_of(kind))
@@ -126,7 +126,7 @@ class ColumnStatsReader:
         return evidence
 
     def block_schemas(self, blocks: Blocks) -> np.ndarray:
-        """int64 [n]: the physical schema of all files in each block; -1 where they have none, -2 where they differ."""
+        """Return the physical schema that the files in each block share: int64 [n]; -1: none, -2: they differ."""
         summary = blocks.summaries.get(stats.SCHEMA_FIELD.name)
         if summary is None:
             return np.full(len(blocks.indices), -2)
@@ -139,12 +139,14 @@ class ColumnStatsReader:
     def entries(
         self, first: np.ndarray, stop: np.ndarray, span: tuple[int, int] | None = None, *, needs_nulls: bool = True
     ) -> tuple[np.ndarray, StatRows, np.ndarray]:
-        """The entries of files whose numbers lie in any of some ranges (uint64, ascending, apart; `stop` exclusive):
-        (ids ascending, statistics, int64 physical schema or -1). With a `span` of order codes, of which at least one
-        has to be among a file's values, many of the files whose bounds exclude all of them are left out; the null
-        counts of the others may then be unknown unless the caller `needs_nulls`."""
+        """Return the entries of files with numbers in some ranges (uint64, ascending, disjoint; `stop` exclusive): (ids
+        ascending, statistics, int64 physical schema or -1).
+
+        `span` contains order codes, one of which a file must contain: many files whose bounds exclude all of them are
+        left out. Null counts of the others may then be unknown, unless the caller `needs_nulls`.
+        """
         layers = []
-        # Of several runs the newest entry of a file counts, so none of its entries may be left out.
+        # With several runs the newest entry of a file applies, so none of its entries may be left out.
         span = span if len(self.blocks) == 1 else None
         for blocks in self.blocks:
             used = np.flatnonzero(blocks.meeting(first, stop))
@@ -153,8 +155,8 @@ class ColumnStatsReader:
         return self._newest(layers)
 
     def entries_of(self, ids: np.ndarray, *, with_bounds: bool = True) -> tuple[StatRows, np.ndarray, np.ndarray]:
-        """For each id (uint64, ascending): (statistics, int64 physical schema or -1, bool: there is an entry). Without
-        bounds those are not known."""
+        """Return (statistics, int64 physical schema or -1, bool: an entry exists) for each id (uint64, ascending).
+        Bounds are unknown without `with_bounds`."""
         layers = []
         for blocks in self.blocks:
             low, high = np.searchsorted(ids, blocks.first), np.searchsorted(ids, blocks.stop)
@@ -192,7 +194,7 @@ class ColumnStatsReader:
             return reader.by_id(self.prefix).scan(names, blocks=indices, include_deleted=True, bounds=bounds)
 
         with reading_run(blocks.run):
-            # What a process keeps of a small run serves any question, so it is not narrowed to this one.
+            # The cache of a small run serves every query, so it is not narrowed to this one.
             if span is not None and not self._readers.keeps(blocks.run):
                 bounds = {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
                 names = [name for name in names if needs_nulls or name != "null_count"]
@@ -201,7 +203,7 @@ class ColumnStatsReader:
             return self._readers.decoded(blocks.run, name, decode), constant
 
     def _columns(self, blocks: Blocks, used: np.ndarray, with_bounds: bool) -> tuple[list[str], dict[str, int | None]]:
-        """(columns to decode, columns that are one value (or null, None) in all used blocks)."""
+        """Return the columns to decode, and the columns with one value (or null, None) in all used blocks."""
         names: list[str] = list(self._bounds) if with_bounds else []
         constant: dict[str, int | None] = {}
         for name in _COUNTS:
@@ -220,7 +222,7 @@ class ColumnStatsReader:
         return names, constant
 
     def _newest(self, layers: list[tuple[IdEntries, dict]]) -> tuple[np.ndarray, StatRows, np.ndarray]:
-        """The live entries of layers, newest first: (ids ascending, statistics, schemas)."""
+        """Return the live entries of layers, newest first: (ids ascending, statistics, schemas)."""
         if not layers:
             return np.empty(0, dtype=np.uint64), StatRows(0, {}, {}), np.empty(0, dtype=np.int64)
         parts = [_rows(entries, constant) for entries, constant in layers]
@@ -243,7 +245,7 @@ def _rows(entries: IdEntries, constant: dict[str, int | None]) -> StatRows:
 def _within(
     layer: tuple[IdEntries, dict[str, int | None]], first: np.ndarray, stop: np.ndarray
 ) -> tuple[IdEntries, dict[str, int | None]]:
-    """What of a layer lies in some ranges."""
+    """Return the part of a layer in some ranges."""
     entries, constant = layer
     numbers = entries.ids
     low, high = np.searchsorted(numbers, first), np.searchsorted(numbers, stop)
@@ -257,7 +259,7 @@ def _within(
 
 
 def _bounds_of(kind: pa.DataType) -> tuple[str, str]:
-    """The columns in which the bounds of a type are stored."""
+    """Return the columns that store the bounds of a type."""
     return ("min_bytes", "max_bytes") if canon.order_class(kind) == "bytes" else ("min_code", "max_code")
 
 
@@ -265,14 +267,14 @@ def _bounds_of(kind: pa.DataType) -> tuple[str, str]:
 
 
 def stats_index_of(instant: Instant, column: str) -> IndexState | None:
-    """The statistics index of a column, or of an expression, if it serves."""
+    """Return the statistics index of a column, or of an expression, if it can be used."""
     index = instant.index_of("stats", instant.ids.get(column, 0))
     return index if index is not None and serves(instant, index) else None
 
 
 @dataclass
 class StatsColumn:
-    """The statistics of one column in one version. No run is read before entries or blocks are.
+    """The statistics of one column in one version. Runs are read only with entries or blocks.
 
     whole          the runs that can be read
     is_complete    the index covers every live file, and none of its runs is damaged
@@ -287,11 +289,11 @@ class StatsColumn:
 
     @classmethod
     def of(cls, snapshot: Snapshot, name: str, damaged: Sequence[str]) -> StatsColumn | None:
-        """None where no index has any."""
+        """Return the statistics of a column; None if no index has them."""
         index, derived = stats_index_of(snapshot.instant, name), snapshot.instant.derived_column(name)
         in_files = None if index is None else column_in_files(snapshot.instant, name)
         if derived is not None and (kind := derived_type(snapshot.instant, derived)) is not None:
-            in_files = ColumnInFiles(kind, {}, frozenset())  # its type is that of the expression, in all files
+            in_files = ColumnInFiles(kind, {}, frozenset())  # an expression has the same type in all files
         if in_files is None or index is None:
             return None
         readable = [run for run in index.runs if run.path not in damaged]
@@ -300,22 +302,22 @@ class StatsColumn:
 
     @cached_property
     def stats(self) -> ColumnStatsReader:
-        """Raises DamagedRun."""
+        """The reader of the entries. Raise DamagedRun."""
         instant = self.snapshot.instant
         return ColumnStatsReader(self.snapshot.readers, self.whole, instant.ids[self.name], self.in_files.kinds())
 
     def of_files(self, files: ProbedFiles, *, with_bounds: bool = True) -> tuple[ColumnEvidence, np.ndarray]:
-        """(evidence about the column in each file, bool: the file has an entry that counts). Raises DamagedRun."""
+        """Return evidence about the column in each file, and bool: the file has a valid entry. Raise DamagedRun."""
         rows, schemas, covered = self.stats.entries_of(files.ids, with_bounds=with_bounds)
         if not self.is_complete:
             covered = covered & files.covered_by(self.index)
-        if files.is_base is not None:  # a log that lacks a column leaves it as it was, or inserts NULL
+        if files.is_base is not None:  # a log that lacks a column leaves it unchanged, or inserts NULL
             covered = covered & (files.is_base | ~np.isin(schemas, list(self.in_files.lacking)))
         return entry_evidence(self.in_files, rows, schemas, covered), covered
 
     def of_blocks(self, blocks: Blocks) -> ColumnEvidence:
-        """Evidence about all files of each block. Of a block with files of several types, or of files that lack the
-        column, nothing is known."""
+        """Return evidence about all files of each block. It excludes nothing for a block whose files have several
+        types, or lack the column."""
         kinds = self.in_files.kinds()
         if len(kinds) == 1 and not self.in_files.lacking:
             return [(self.stats.block_evidence(blocks, kinds[0]), np.ones(len(blocks.indices), dtype=bool))]
@@ -328,9 +330,9 @@ class StatsColumn:
 
 
 def entry_evidence(in_files: ColumnInFiles, rows: StatRows, schemas: np.ndarray, covered: np.ndarray) -> ColumnEvidence:
-    """What entries say of a column in each base file: one piece of evidence for each type in which it was indexed.
+    """Return the evidence in entries about a column in each base file, one piece per type in which it was indexed.
 
-    `schemas` is each file's schema (-1: not known), `covered` where there is an entry that counts.
+    `schemas` is each file's schema (-1: unknown), `covered` is True for files with a valid entry.
     """
     kinds = in_files.kinds()
     if len(kinds) == 1 and not in_files.lacking:
@@ -350,7 +352,7 @@ def entry_evidence(in_files: ColumnInFiles, rows: StatRows, schemas: np.ndarray,
 
 
 def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.ndarray) -> ColumnEvidence:
-    """What the values of a partition column say of partitions; nothing of one without live files."""
+    """Return the evidence in the values of a partition column about partitions; none for one without live files."""
     values, live = snapshot.partition_values()[column], to_numpy(snapshot.partitions().column("partition_id"))
     if canon.order_class(values.type) is None or not len(live):
         return []
@@ -359,7 +361,7 @@ def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.
 
 
 def file_partition_evidence(snapshot: Snapshot, column: str, ids: np.ndarray) -> ColumnEvidence:
-    """What the values of a partition column say of files by number."""
+    """Return the evidence in the values of a partition column about files by number."""
     used, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
     return evidence_of_units(partition_value_evidence(snapshot, column, used), of_file)
 
@@ -371,12 +373,12 @@ def aggregate_evidence(
     fingerprints: np.ndarray,
     damaged: Sequence[str],
 ) -> ColumnEvidence:
-    """What the aggregates of a column say of partitions (ascending ids), each with live files of that fingerprint.
-    Raises DamagedRun."""
+    """Return the evidence in the aggregates of a column about partitions (ascending ids), given their live files'
+    fingerprints. Raise DamagedRun."""
     in_files, index = column_in_files(snapshot.instant, column), stats_index_of(snapshot.instant, column)
     if in_files is None or index is None or not index.coverage.is_whole(snapshot.instant.version):
         return []
-    # A damaged run may hold the newer aggregate, and the older one is narrower.
+    # A damaged run may contain the newer aggregate, and the older one is narrower.
     if any(run.path in damaged for run in index.runs):
         return []
     prefix = stats.aggregate_prefix(snapshot.instant.columns[column])
@@ -387,11 +389,11 @@ def aggregate_evidence(
     marks, is_marked = rows.number(stats.FINGERPRINT_FIELD.name)
     covered = is_marked & (marks == fingerprints)
     schemas, has_schema = rows.number(stats.SCHEMA_FIELD.name)
-    if in_files.default is not None:  # where logs are among the files, lacking the column says no value
+    if in_files.default is not None:  # a log that lacks the column has no default
         covered &= ~np.isin(schemas, list(in_files.lacking))
     return entry_evidence(in_files, rows, np.where(has_schema, schemas, -1), covered)
 
 
 def evidence_of_units(pieces: ColumnEvidence, units: np.ndarray) -> ColumnEvidence:
-    """The evidence about the units at some places."""
+    """Return the evidence about the units at some positions."""
     return [(evidence_at(one, units), covered[units]) for one, covered in pieces]

@@ -1,8 +1,8 @@
 """The rows that a commit adds to the statistics indexes.
 
-Each index gets an entry for every added file and every column of the index, an empty one where nothing is known, so
-that a reader of a column's entries has met every file. Besides these: the aggregates of the touched partitions, and
-where the files' fine statistics lie.
+Each index gets an entry for every added file and every column of the index, an empty one if the statistics are unknown.
+So a column's entries list every file. The commit also adds the aggregates of the changed partitions, and the locations
+of the files' fine statistics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import format as stats
 from .aggregates import recomputed, stale_partitions, widened
 
 _STATS_NAMES = [f.name for f in STATS_FIELDS]
-_BATCH_ROWS = 1 << 18  # worked on at once: bounds what a commit of many files and columns holds twice
+_BATCH_ROWS = 1 << 18  # processed at a time: limits the memory of a commit of many files and columns
 
 
 def stat_rows(
@@ -39,8 +39,8 @@ def stat_rows(
     *,
     has_fine: bool,
 ) -> EntryBatch:
-    """The rows of one index. `removed`: the files that the commit removes, as the manifest had them; `has_fine`: this
-    index says where the fine statistics of the added files lie."""
+    """Return the rows of one index. `removed`: the files that the commit removes, as rows of the manifest; `has_fine`:
+    this index contains the locations of the added files' fine statistics."""
     parts: list[EntryBatch] = []
     if has_fine:
         parts += _fine_rows(added)
@@ -65,13 +65,14 @@ def stat_rows(
 
 @dataclass
 class AddedStats:
-    """What results say of an index's columns in the files that they add.
+    """The statistics of an index's columns in the files that results add.
 
     ids           uint64 [n], ascending
     schema_ids    int64 [n]
     columns       int64 [c], ascending: the ids of the index's columns
     known         STATS_FIELDS [k]
-    place         int64 [k], ascending: for each row of `known` taken in `order`, (which column) * n + (which file)
+    place         int64 [k], ascending: for each row of `known` in `order`, (position of the column) * n + (position of
+                  the file)
     order         int64 [k]
     """
 
@@ -111,7 +112,7 @@ class AddedStats:
         return cls(ids[by_id], schema_ids[by_id], columns, known, place[order], order)
 
     def batches(self, step: int) -> Iterator[tuple[np.ndarray, pa.Table]]:
-        """(`step` columns, their STATS_FIELDS: column by column a row a file, null where nothing is known)."""
+        """Yield `step` columns and their STATS_FIELDS: per column one row per file, null if unknown."""
         files = len(self.ids)
         for start in range(0, len(self.columns), step):
             columns = self.columns[start : start + step]
@@ -145,7 +146,7 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[EntryBatch]:
 
 
 def fine_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
-    """Entries with the places of files' fine statistics."""
+    """Return entries with the locations of files' fine statistics."""
     order = np.argsort(ids)
     partition, sequence = split_file_ids(ids[order])
     keys = stats.KEYS.encode(kind=stats.KIND_FINE, column=stats.FINE_COLUMN, partition=partition, sequence=sequence)
@@ -153,8 +154,8 @@ def fine_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
 
 
 def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
-    """STATS_FIELDS of a result's statistics as they are stored: bounds that contradict each other prove nothing, rather
-    than an empty file, and a count that is the file's rows goes without saying."""
+    """Return STATS_FIELDS of a result in the stored form: contradicting bounds become unknown, because they do not
+    prove that a file is empty, and counts equal to the file's row count are left out."""
     rows = rows.select(_STATS_NAMES)
     for lower, upper in (("min_code", "max_code"), ("min_bytes", "max_bytes")):
         is_crossed = filled(pc.greater(rows.column(lower), rows.column(upper)), False)
@@ -172,9 +173,8 @@ def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
 def _column_ids(
     files: AddedFiles, after: Instant, index: IndexState, file: np.ndarray, ordinals: np.ndarray
 ) -> np.ndarray:
-    """int64 [n]: the table's id of the column that each row of a result's statistics is of, 0 where the table does not
-    know the leaf in that file. A schema of -1 is of files without one. An index of an expression has results of it
-    alone."""
+    """Return the table's column id for each row of a result's statistics (int64 [n]); 0 if the table does not map that
+    leaf of the file. A schema of -1 is of files without a schema. An expression's index has only its results."""
     used, number = np.unique(files.schema_ids, return_inverse=True)
     derived = {name: one for one, name in after.derived_names.items() if one in index.columns}
     maps = [
@@ -185,8 +185,8 @@ def _column_ids(
 
 
 def tightened(snapshot: Snapshot, index: IndexState) -> EntryBatch:
-    """What `optimize` adds to an index: tombstones for the entries of removed files, and the aggregates of partitions
-    that are too wide, or not of their files. Raises DamagedRun."""
+    """Return the rows that `optimize` adds to an index: tombstones for the entries of removed files, and new aggregates
+    of partitions whose aggregates are too wide or outdated. Raise DamagedRun."""
     live = snapshot.numbers()
     parts: list[EntryBatch] = []
     stale = np.empty(0, dtype=np.uint32)
@@ -203,7 +203,7 @@ def tightened(snapshot: Snapshot, index: IndexState) -> EntryBatch:
 
 
 def tombstones(kind: int, column: int, ids: np.ndarray) -> EntryBatch:
-    """Tombstones for entries of files (uint64, ascending)."""
+    """Return tombstones for entries of files (uint64, ascending)."""
     partition, sequence = split_file_ids(ids)
     keys = stats.KEYS.encode(kind=kind, column=column, partition=partition, sequence=sequence)
     nothing = pa.table({"min_code": pa.nulls(len(ids), pa.int64())})
@@ -213,12 +213,12 @@ def tombstones(kind: int, column: int, ids: np.ndarray) -> EntryBatch:
 def files_for_index(
     index: IndexState, base: Instant, added: Sequence[AddedFiles]
 ) -> tuple[list[AddedFiles], list[int]]:
-    """(the added files of which a statistics index gets entries, the ids of the others, which are holes). A writer that
-    began before the index was created, at `base`, took no statistics of columns that existed already: its files wait
-    for a refresh."""
+    """Return the added files that get entries in a statistics index, and the ids of the others, which are holes. A
+    writer that began at `base`, before the index was created, took no statistics of columns that already existed: a
+    refresh indexes its files."""
     measured = {base.columns[path] for path in base.stats_paths()}
     if not set(index.columns).intersection(base.columns.values()) - measured:
         return list(added), []
     holes = [number for files in added if files.result.schemas for number in files.ids.tolist()]
-    # Of declared files, which have no physical schema, every column was declared.
+    # Declared files have no physical schema, and all of their columns were declared.
     return [files for files in added if not files.result.schemas], holes
