@@ -18,7 +18,6 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.commands.app import main
 from skipstone.engine.predicates import expressions
 from skipstone.engine.scan.coarse_snapshot import coarse_of
 from skipstone.engine.state import instant_fields
@@ -479,18 +478,3 @@ def test_a_coarse_copy_leaves_expressions_out(tmp_path: Path) -> None:
     coarse = coarse_of(table.handle, ["n"])
     kept = dict(coarse.prune([str(tmp_path / f"{i}.parquet") for i in range(4)], "n < 5"))
     assert [Path(path).name for path in kept] == ["0.parquet"]
-
-
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    lake(tmp_path, rows_of()).close()
-    pq.write_table(rows_of(3, 100), tmp_path / "late.parquet")
-    for arguments in (
-        ["add", "substr(email, 5, 2)"],
-        ["refresh", "SUBSTR(email, 5, 2)"],
-        ["drop", "substr(email, 5, 2)"],
-    ):
-        verb, text = arguments
-        with pytest.raises(SystemExit) as end:
-            main(["index", verb, str(tmp_path), text, "--kind", "bloom", "--json"])
-        assert end.value.code == 0
-        assert ("substr(email, 5, 2)" in capsys.readouterr().out) == (verb != "drop")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import only_in_test_all
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone import col
-from skipstone.bloom import fpp_of, solve_blocks
+from skipstone.bloom import solve_blocks
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun
-from skipstone.engine.indexes.column_reader import OpenColumns
 from skipstone.hfile_like import RowTable
 
 ROWS = 20_000
@@ -148,28 +145,6 @@ def test_distinct_values_are_counted_not_rows(tmp_path: Path) -> None:
     assert table.scan(col("k") == 49).count() == 4_000
 
 
-@only_in_test_all
-@pytest.mark.some_cases(1)
-@pytest.mark.parametrize("fpp", [None, 0.01])
-def test_one_row_group_of_a_thousand_times_the_keys_does_not_inflate_the_others(
-    tmp_path: Path, fpp: float | None
-) -> None:
-    small = [pa.table({"k": _keys(seed, 100)}) for seed in range(1, 60)]
-    groups = [*small[:30], pa.table({"k": _keys(0, 100_000)}), *small[30:]]
-    table = _lake(tmp_path, groups)
-    table.create_index("k", kind="bloom", fpp=fpp)
-    alone = _lake(tmp_path / "alone", [groups[30]])
-    alone.create_index("k", kind="bloom", fpp=fpp)
-    assert _size_bytes(table) <= 1.3 * _size_bytes(alone) + 59 * 1024
-    for number, rows in enumerate(groups):
-        found = _row_groups(table, rows["k"][3].as_py())
-        assert number in found and len(found) <= 4
-    with ss.open(tmp_path) as fresh:
-        plan = fresh.scan(col("k") == int(_keys(7, 100)[0]))
-        plan.row_groups()
-        assert sum(step.requests for step in plan.steps if step.name == "row groups") <= 6
-
-
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize("written", [True, False])
 def test_one_task_of_a_thousand_times_the_keys_does_not_inflate_the_others(tmp_path: Path, written: bool) -> None:
@@ -194,27 +169,6 @@ def test_one_task_of_a_thousand_times_the_keys_does_not_inflate_the_others(tmp_p
     assert size_bytes <= 36 * solve_blocks(100_000, 0.01) + 80 * 1024
     for seed, count in enumerate(counts):
         assert table.scan(col("k") == int(_keys(seed, count)[7])).files().num_rows in (1, 2, 3)
-
-
-def test_a_thread_reads_the_next_row_group_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pq.write_table(pa.table({"k": _keys(0, 3_000)}), tmp_path / "a.parquet", row_group_size=1_000)
-    table, read, names = ss.create(tmp_path), OpenColumns.read, list[str]()
-    monkeypatch.setattr(
-        OpenColumns, "read", lambda file, group: (names.append(threading.current_thread().name), read(file, group))[1]
-    )
-    table.create_index("k", kind="bloom")
-    assert [name.rpartition("_")[0] for name in names] == ["skipstone-read"] * 3
-
-
-@only_in_test_all
-def test_the_fpp_of_row_groups_is_as_asked(tmp_path: Path) -> None:
-    """4,000 absent keys of 4 row groups at 10%: more false ones than this bound by chance less than once in 10**6."""
-    groups = [pa.table({"k": _keys(seed, 3_000)}) for seed in range(4)]
-    table = _lake(tmp_path, groups)
-    table.create_index("k", kind="bloom", fpp=0.1)
-    rate = fpp_of(3_000, solve_blocks(3_000, 0.1))
-    false = sum(len(_row_groups(table, key)) for key in _keys(99, 400))
-    assert false <= 4 * 400 * rate + 5 * np.sqrt(4 * 400 * rate) + 10
 
 
 @given(st.binary(max_size=80))

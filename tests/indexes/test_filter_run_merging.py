@@ -252,25 +252,6 @@ def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> N
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_merging, "POLICY", replace(filter_merging.POLICY, commit_bytes=200_000))
-    paths, runs, most, added = _paths(), (), 0, 0
-    count = 250 if is_thorough() else 60
-    for step in range(count):
-        runs = (*runs, _written(storage, f"run-{step}", [(step, _hashes(step, 1_500))]))
-        added += runs[-1].size_bytes
-        before = set(runs)
-        runs = _appended(storage, runs, lambda: next(paths))
-        most = max(most, *(run.size_bytes for run in runs if run not in before), 0)
-        entries = sum(run.entries for run in runs)
-        assert len(runs) <= 1 + np.log(entries) / np.log(RATIO) + 2 * added / 200_000
-    assert most <= 1.1 * 200_000
-    assert {path.name for path in Path(storage.root).iterdir()} >= {run.path for run in runs}
-    runs = merged_all(storage, runs, lambda: next(paths))
-    assert len(runs) == 1
-    assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(count))
-
-
 def test_joining_takes_little_memory_whatever_the_size(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = _hashes(1, 90_000)
     runs = [_written(storage, f"run-{i}", [(10 * i + j, hashes) for j in range(10)]) for i in range(6)]

@@ -60,7 +60,8 @@ AREAS = {
             *("predicates/test_outcomes.py", "scan/test_tight_pruning*.py", "scan/test_ordered_rows.py"),
             *("scan/test_min_max.py", "scan/test_scan.py", "predicates/test_implied_ranges.py"),
             *("scan/test_explain.py", "scan/test_coarse_pruning.py", "scan/test_point_reads.py"),
-            *("scan/test_slice_scan.py", "scan/test_key_lookup*.py", *ANSWERS, "soundness/test_soundness.py"),
+            *("scan/test_slice_scan.py", "scan/test_key_lookup*.py", "indexes/test_statistics_shards.py"),
+            *(*ANSWERS, "soundness/test_soundness.py"),
         ),
     ),
     "reading": Area(
@@ -75,7 +76,7 @@ AREAS = {
             *("predicates/test_row_evaluation.py", "predicates/test_value_types.py", "scan/test_slice_scan.py"),
             *("scan/test_lake_dataset.py", "scan/test_sql_queries.py", "lakes/test_wider_types.py"),
             *("parquet/test_duckdb_reader.py", "parquet/test_foreign_writers.py", "predicates/test_where_engines.py"),
-            *("scan/test_many_files.py", *ANSWERS),
+            *ANSWERS,
         ),
     ),
     "coverage": Area(
@@ -110,7 +111,7 @@ AREAS = {
         ("engine/state/*merge*.py", "engine/state/lsm.py", "hfile_like/*merge*.py", "engine/indexes/*/merge.py"),
         (
             *("hfile_like/test_merge*.py", "state/test_manifest.py", "indexes/test_filter_run*.py"),
-            *("indexes/test_secondary_merging.py", "indexes/test_secondary_runs.py", "indexes/test_secondary_rules.py"),
+            *("indexes/test_index_types.py", "indexes/test_secondary_runs.py", "indexes/test_secondary_rules.py"),
             *("indexes/test_statistics_*.py", "table/test_optimize.py", "table/test_table.py"),
         ),
     ),
