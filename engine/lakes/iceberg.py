@@ -305,20 +305,23 @@ class _Manifests:
 
 
 class _DeleteIndex:
-    """Matches delete files to every data file that they may apply to (the specification, "Scan Planning")."""
+    """Matches delete files to every data file that they may apply to (the specification, "Scan Planning").
+
+    Position deletes of one data file are found by its path, as Iceberg's own readers find them, and other deletes by
+    their partition; deletes without a partition may apply to every file.
+    """
 
     def __init__(self, entries: list[ManifestEntry]):
-        self._by_partition: dict[tuple, list[ManifestEntry]] = {}
-        self._everywhere: list[ManifestEntry] = []
+        self._by_key: dict[tuple | bytes, list[ManifestEntry]] = {}
         for entry in entries:
-            if len(entry.data_file.partition) == 0:
-                self._everywhere.append(entry)
-            else:
-                self._by_partition.setdefault(_partition_key(entry), []).append(entry)
+            lower, upper = _path_bounds(entry)
+            key = lower if lower is not None and lower == upper else _partition_key(entry)
+            self._by_key.setdefault(key, []).append(entry)
 
     def deletes_of(self, entry: ManifestEntry) -> list[ManifestEntry]:
         """Return the deletes that may apply to a data file."""
-        near = [*self._everywhere, *self._by_partition.get(_partition_key(entry), ())]
+        keys = dict.fromkeys(((), _partition_key(entry), entry.data_file.file_path.encode()))
+        near = [delete for key in keys for delete in self._by_key.get(key, ())]
         return [delete for delete in near if _may_apply(delete, entry)]
 
     def token(self, entry: ManifestEntry) -> str | None:
@@ -329,6 +332,8 @@ class _DeleteIndex:
 
 def _partition_key(entry: ManifestEntry) -> tuple:
     partition = entry.data_file.partition
+    if len(partition) == 0:
+        return ()
     return entry.data_file.spec_id, repr([partition[i] for i in range(len(partition))])
 
 
@@ -342,23 +347,24 @@ def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
     if is_equality:
         return True
     path = data.data_file.file_path.encode()
-    lower, upper = (
-        (bounds or {}).get(_DELETED_PATH_ID)
-        for bounds in (delete.data_file.lower_bounds, delete.data_file.upper_bounds)
-    )
-    if _are_damaged(lower, upper):
-        return True
+    lower, upper = _path_bounds(delete)
     return not (lower is not None and path < lower) and not (upper is not None and path > upper)
 
 
-def _are_damaged(lower: bytes | None, upper: bytes | None) -> bool:
-    """Return whether bounds of paths cannot be those of any delete file. Such bounds exclude nothing."""
+def _path_bounds(delete: ManifestEntry) -> tuple[bytes | None, bytes | None]:
+    """Return the bounds of the paths whose rows a position delete file deletes. Bounds that are missing or damaged, and
+    so exclude nothing, are None."""
+    from pyiceberg.manifest import DataFileContent
+
+    file = delete.data_file
+    if file.content != DataFileContent.POSITION_DELETES:
+        return None, None
+    lower, upper = ((bounds or {}).get(_DELETED_PATH_ID) for bounds in (file.lower_bounds, file.upper_bounds))
     try:
-        for bound in (lower, upper):
-            (bound or b"").decode()
+        texts = [bound.decode() for bound in (lower, upper) if bound is not None]
     except UnicodeDecodeError:
-        return True
-    return lower is not None and upper is not None and lower > upper
+        return None, None
+    return (lower, upper) if texts == sorted(texts) else (None, None)
 
 
 def _contains_positions(delete: ManifestEntry) -> bool:

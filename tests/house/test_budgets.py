@@ -24,7 +24,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/storage": (2_000, 9),
     "engine/tasks": (1_232, 8),
     "engine/predicates": (5_935, 22),
-    "engine/lakes": (3_718, 18),
+    "engine/lakes": (3_724, 18),
     "spark_adapter": (5_588, 26),
     "commands": (2_180, 13),
     "engine/indexes": (8_226, 45),

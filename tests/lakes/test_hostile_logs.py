@@ -7,6 +7,7 @@ Some by default; with SKIPSTONE_TEST=all 600.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,28 @@ def test_a_manifest_that_lies_loses_no_file(iceberg: Path, tmp_path: Path, lie: 
         assert manifest.name in str(raised.value)
     finally:
         manifest.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("whole", "harmed"), [(rb"\.parquet\x00\x02", b".parquez\x00\x02"), (rb"PARQUET\x02\x02[xy]", b"PARQUET\x02\x02z")]
+)
+def test_deletes_apply_though_their_bounds_or_their_partition_cannot_be(
+    iceberg: Path, tmp_path: Path, whole: bytes, harmed: bytes
+) -> None:
+    """A lower bound above the upper one; the partition of no file. A deleted row must not return."""
+    (manifest,) = (iceberg / "metadata").glob("deletes-*.avro")
+    before = manifest.read_bytes()
+
+    def change(metadata: dict[str, bytes], count: int, block: bytes) -> Parts:
+        assert len(re.findall(whole, block)) == 1
+        return metadata, count, re.sub(whole, harmed, block)
+
+    manifest.write_bytes(_with(change, before))
+    try:
+        table = ss.create(iceberg, source="iceberg", index_path=tmp_path / "index")
+        assert table.scan().count() == table.scan().to_table().num_rows == 23
+    finally:
+        manifest.write_bytes(before)
 
 
 @pytest.mark.parametrize("hint", ["9" * 5000, "\u0663", "\0", "x" * 5000, "../" * 40 + "etc/passwd", "", "-1", "1e9"])

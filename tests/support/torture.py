@@ -178,7 +178,7 @@ def _hostile(trials: Trials, program: str) -> None:
         trials.note([line for line in lines if not line.startswith("# ")])
         if trials.status != 0:
             trials.note([f"ended with status {trials.status} at {begun[-1:] or lines[-5:]}"])
-        first += FILES_AT_ONCE
+        first += max(1, len(begun))  # the next one, if the process ended at one
 
 
 def hostile_files(trials: Trials) -> None:
