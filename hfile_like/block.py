@@ -11,7 +11,7 @@
 
 Each section is compressed and checked separately, so a reader of two columns decompresses two. A section's checksum is
 bound to the section's own offset and includes its padding. A block contains its length, so neighbouring blocks are read
-by an offset and a length alone: executors get these, and open no footer.
+from an offset and a length: executors get these, and need no footer.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
     8  template            strings and bytes of one form, such as file names (`templates`)
 
 Flag 1 of a section says that a validity bitmap comes first. Each buffer except the last is padded to 8 bytes. Bytes
-under a null are zero, so equal values give equal bytes.
+under a null are zero, so equal values have equal bytes.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _encode_dictionary(column: pa.Array, valid: np.ndarray | None) -> bytes | No
         return None
     encoded = column.dictionary_encode()
     values = len(encoded.dictionary)
-    if values > _DICTIONARY_MAX or values == len(column) > 4:  # if no value repeats, the codes make it longer
+    if values > _DICTIONARY_MAX or values == len(column) > 4:  # without repeated values, the codes only add bytes
         return None
     offsets, data = offsets_and_data(encoded.dictionary)
     items = [bytes(data[low:high]) for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]

@@ -124,7 +124,7 @@ def _width_of(span: int) -> int:
 
 @lru_cache(maxsize=256)
 def _sample_places(count: int) -> np.ndarray:
-    """Some places of so many numbers; then the second and the last one."""
+    """Return some positions among `count` numbers, then the second and the last."""
     return np.append(np.arange(0, count - 1, max(1, (count - 1) // _SAMPLE_ROWS)), (1, count - 1))
 
 

@@ -1,4 +1,4 @@
-"""Sorting binary keys without a Python object per key.
+"""Sort binary keys without a Python object per key.
 
 Keys are sorted by 8 bytes at a time, as integers, and ties by the next 8. After `_ROUNDS_MAX` rounds Arrow sorts the
 remaining ties.
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ..base.arrays import byte_table, from_numpy, offsets_and_data, to_numpy
 
-_FEW = 512  # up to so many are sorted by Arrow
+_FEW = 512  # up to this many are sorted by Arrow
 _ROUNDS_MAX = 24
 _WORD_BYTES = 8
 _RANGES_MAX, _SAMPLE_MAX = 255, 1 << 16
@@ -67,8 +67,8 @@ def sorted_keys(
 
 def _ranked(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (int64 [n]: the stable ascending order of uint64 numbers; bool [n]: in that order, the number is equal to
-    the one before). Numbers and places are sorted as one integer, in half of the time of an argsort.
-    If both do not fit 64 bits, the last bits of the numbers are left out, and what is tied then is sorted by them."""
+    the one before). Numbers and places are sorted as one integer, in half of the time of an argsort. If both do not fit
+    64 bits, the last bits of the numbers are left out, which then sort the ties."""
     distances = numbers - numbers.min()
     used = int(np.bitwise_or.reduce(distances))
     distances >>= np.uint64((used & -used).bit_length() - 1 if used else 0)  # what follows the end of short keys

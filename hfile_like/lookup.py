@@ -69,7 +69,7 @@ def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
         i = index.seek(ranked[low])
         if i == index.block_count:
             break
-        # If an index is out of order, a slice may be empty: then the next key is tried.
+        # If a damaged index is out of order, a slice may be empty: then the next key is tried.
         first = bisect_left(ranked, index.first_key(i), lo=low)
         high = bisect_right(ranked, index.last_key(i), lo=first)
         if first < high and (not plan or i > plan[-1][2]):

@@ -1,9 +1,9 @@
-"""Merging runs: the newest entry of a key wins.
+"""Merge runs: the newest entry of a key applies.
 
 Each step reads some blocks of every run that takes part, and merges all keys up to the smallest last key of these. If
 no other run has keys between those of a block, the block is copied without decoding: its checksums are compared, and
 corrected for its new place. So appending to a large run costs a copy of it. If the keys of runs mix, each step reads
-twice as many blocks as the one before, up to `_BLOCKS_MAX`: fewer steps. Memory contains that many blocks per run.
+twice as many blocks as the one before, up to `_BLOCKS_MAX`: fewer steps. That many blocks per run are in memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def merge_runs(
     `start` on, before `stop`. Groups, row tables and metas are not copied.
 
     drop_tombstones   leave out removed keys. Correct only if the oldest run takes part: otherwise removed keys return
-    keep              leave out the entries that it does not keep; no block is copied then
+    keep              drop the entries that it does not keep; then no block is copied
     options           of SortedFileWriter; by default, columns get a zone map if any of the runs has one. Blocks that
                       are copied keep their size, between a half and twice block_size
 
@@ -275,7 +275,7 @@ class _Cursor:
         return block, entries
 
     def fill(self, blocks: int) -> bytes:
-        """Read at most so many blocks, if there is no window, and return the last key of the window."""
+        """Read at most `blocks` blocks, if there is no window, and return the last key of the window."""
         if self.window is None:
             parts, size_bytes = list[Entries](), 0
             while self._next < self._end and len(parts) < blocks and size_bytes < _STEP_BYTES_MAX:

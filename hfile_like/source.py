@@ -1,4 +1,4 @@
-"""Reading and writing the bytes of a sorted-block file.
+"""Read and write the bytes of a sorted-block file.
 
 A `Source` reads ranges. An object store, for example, needs `size` and `read_ranges`; a `name` makes its errors
 readable. An `Output` accepts bytes in order: a path, which is written completely or not at all, or a file object.

@@ -1,4 +1,4 @@
-"""Checking every byte of a file."""
+"""Check every byte of a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .source import Source, read_exact
 T = TypeVar("T")
 
 _ROWS_AT_ONCE_BYTES = 1 << 20
-_FINDINGS_MAX = 1000  # of one row table: for one that is damaged throughout, more are useless
+_FINDINGS_MAX = 1000  # of one row table: more are useless if it is damaged throughout
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Finding:
 
 
 def findings_of(reader: BlockReader) -> list[Finding]:
-    """Return every finding of a file, part by part, because damage in one part must not hide another."""
+    """Return every finding of a file, part by part: damage in one part must not hide another."""
     reader.check_open()
     footer = reader.footer
     steps: list[Callable[[], object]] = [

@@ -1,4 +1,4 @@
-"""Writing a sorted-block file, front to back, with one block in memory.
+"""Write a sorted-block file, front to back, with one block in memory.
 
 The writer checks a whole call before it accepts any of it, so a refused call leaves the writer unchanged. The blocks of
 a group are contiguous: a group is one range. Metas are written after all blocks, row tables at the place where they
@@ -159,7 +159,7 @@ class SortedFileWriter:
                 self._own_pending()
             self._owned_parts = len(self._pending)
         except BaseException:
-            # Some of the entries may be lost: the file would lack them.
+            # Some of the entries may be lost, and the file would lack them.
             self.abort()
             raise
         self._last_key = last

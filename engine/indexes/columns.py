@@ -53,8 +53,8 @@ class ColumnInFiles(NamedTuple):
         return list(dict.fromkeys([self.type, *(kind for _, kind in self.located.values())]))
 
     def is_of_kind(self, kind: pa.DataType, schema_ids: np.ndarray) -> np.ndarray:
-        """bool [n]: files of these schemas have the column in that type. For an unknown schema (-1), it is the table's
-        type."""
+        """Return True (bool [n]) for files of these schemas with the column in that type; for an unknown schema (-1),
+        the table's type."""
         ids = [number for number, (_, physical) in self.located.items() if physical == kind]
         return np.isin(schema_ids, [*ids, -1] if kind == self.type else ids)
 
@@ -235,7 +235,7 @@ class StatRows:
         return column
 
     def may_exceed_zero(self, name: str) -> np.ndarray:
-        """bool [n]: the number is above 0, or unknown."""
+        """Return True (bool [n]) if the number is above 0, or unknown."""
         if name not in self.numbers:
             return np.full(self.count, self.constants.get(name) != 0)
         values, valid = self.numbers[name]

@@ -215,11 +215,11 @@ class ProbedFiles:
     is_base: np.ndarray | None = None
 
     def covered_by(self, index: IndexState) -> np.ndarray:
-        """bool: the files that an index covers. An index may prove nothing about other files."""
+        """Return the files that an index covers (bool). It may prove nothing about other files."""
         return covered_files(index, self.snapshot.instant.version, self.ids, self.segments_of)
 
     def segments_of(self, ids: np.ndarray) -> np.ndarray:
-        """int64: the segments of these files."""
+        """Return the segments of these files: int64."""
         return self.snapshot.segments(ids) if self.segments is None else self.segments
 
 

@@ -1,9 +1,9 @@
 """Versions: the timeline of instants, and the runs that list the live files of each version.
 
-An instant (`instant.py`) describes one action and the whole state of the table at its version. `timeline.py` finds
-and publishes instants under the names of `version_files.py`, `lineage.py` checks that each follows the one before,
-`clock.py` reads the clock of the storage. An index may come from an untrusted source, so `instant_fields.py` checks
-each instant against one table of its fields, whose parts are in `fields.py`.
+An instant (`instant.py`) describes one action and the whole state of the table at its version. `timeline.py` finds and
+publishes instants under the names of `version_files.py`, `lineage.py` checks that each follows the one before,
+`clock.py` reads the clock of the storage. An index may have an untrusted source, so `instant_fields.py` checks each
+instant against one table of its fields, whose parts are in `fields.py`.
 
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
 together as slices). `lsm.py` writes and merges runs (`run_format.py` decides what and when), `leftovers.py` removes the

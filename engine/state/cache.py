@@ -1,9 +1,9 @@
 """The cache of everything that the process reads of indexes: one cache, with one budget, for all tables and threads.
 
 It contains opened runs (their footers), what was decoded of them, and, if a handle requests it, groups of filters. A
-run is immutable and its name is never given twice. The key of an entry contains the root, the path and the identity
-that storage gives the file, so a table that was removed and created again in the same place never gets the entries of
-the old one. The least recently used entry is evicted first.
+run is immutable, and its name is never reused. The key of an entry contains the root, the path and the file's identity
+on storage, so a table that was removed and created again in the same place never gets old entries. The least recently
+used entry is evicted first.
 
 No thread reads or decodes under the lock. If two threads miss the same entry, both read it, and the first one is kept.
 """
@@ -60,7 +60,7 @@ class CacheInfo:
 class _Entry:
     thing: Any
     size_bytes: int
-    last_used: int  # the number of the last question that used it: see `Cache.begin_question`
+    last_used: int  # the number of the last query that used it: see `Cache.begin_question`
 
 
 class Cache:
@@ -109,7 +109,7 @@ class Cache:
             return thing
 
     def begin_question(self) -> None:
-        """Begin the next question: see `load_if_room`."""
+        """Begin the next query: see `load_if_room`."""
         with _lock:
             self._question += 1
 
@@ -117,9 +117,9 @@ class Cache:
         """Return the stored object, or store and return the result of `load`. Return None if there is no room, or while
         another thread loads it.
 
-        This is for large, optional objects of which every question requests many in turn. If the least recently used
-        one were evicted, every question would load all of them again once they exceed the budget. So only objects that
-        the last `IDLE_QUESTIONS` questions did not use are evicted.
+        This is for large, optional objects. Every query requests many of them in turn. If they exceed the budget, and
+        the least recently used one is evicted, every query loads all of them again. So only objects that the last
+        `IDLE_QUESTIONS` queries did not use are evicted.
         """
         thing = self.get(key)
         if thing is not None:
@@ -158,8 +158,8 @@ class Cache:
             )
 
     def in_child(self) -> None:
-        """After a fork, drop opened runs, because a thread of the parent may have been using their readers, and count
-        the bytes again. Decoded objects stay."""
+        """Drop opened runs after a fork, because a thread of the parent may have been using their readers, and recount
+        the bytes. Decoded objects stay."""
         self._entries = OrderedDict((key, entry) for key, entry in self._entries.items() if key[1] is not None)
         self._loading = {}
         self._used_bytes = sum(entry.size_bytes for entry in self._entries.values())
@@ -217,7 +217,7 @@ def set_cache_budget(budget_bytes: int) -> None:
 
 def _in_child() -> None:
     global _lock
-    _lock = threading.RLock()  # a thread of the parent may have held it
+    _lock = threading.RLock()  # a thread of the parent may have locked it
     _process_cache.in_child()
 
 
@@ -229,7 +229,7 @@ BLOCK_ENTRIES_MAX = 1 << 13  # the rows of a larger block of such a run are not 
 
 
 class CachedRun:
-    """One run: its reader, and what `cache` contains of it under `key`."""
+    """One run: its reader, and its objects in `cache` under `key`."""
 
     def __init__(self, key: RunKey, reader: SortedFileReader, cache: Cache):
         self.key, self.reader = key, reader
@@ -239,7 +239,7 @@ class CachedRun:
 
     @property
     def size_bytes(self) -> int:
-        """About the memory that the reader takes: the end of the file, as read, and the values parsed from it."""
+        """The approximate memory of the reader: the end of the file, and the values parsed from it."""
         return 2 * self.reader.tail_bytes
 
     def holds(self, name: Hashable) -> bool:
@@ -257,7 +257,7 @@ class CachedRun:
         return thing
 
     def loaded_if_room(self, name: Hashable, size_bytes: int, load: Callable[[], T]) -> T | None:
-        """See `Cache.load_if_room`."""
+        """Call `Cache.load_if_room`."""
         return self._cache.load_if_room((self.key, name), size_bytes, load)
 
     def between(
@@ -306,7 +306,7 @@ def _is_little(block: IdEntries) -> bool:
 
 
 def part_of(layer: IdEntries, first: int, last: int) -> IdEntries:
-    """Return the entries whose numbers are between two, both inclusive."""
+    """Return the entries with numbers from `first` to `last`, both inclusive."""
     low = int(np.searchsorted(layer.ids, np.uint64(first)))
     high = int(np.searchsorted(layer.ids, np.uint64(last), side="right"))
     columns = {name: column.slice(low, high - low) for name, column in layer.columns.items()}

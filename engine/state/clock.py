@@ -1,7 +1,7 @@
 """The time of a timeline, the ids of transactions, and the clock of the storage of an index.
 
-Ages are measured by the clock of the storage. It is read from the time of a file that was just written there, so it
-does not matter what sets that clock. It need not be right, because times of files are compared only with it.
+Ages are measured by the clock of the storage. It is read from the time of a file that was just written there. It may be
+wrong, because times of files are compared only with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE_DIGITS = 8
 
 
 def now_us(after: int = 0) -> int:
-    """Return microseconds since 1970 UTC, always greater than `after`: time on a timeline never goes back."""
+    """Return microseconds since 1970 UTC, always greater than `after`: times on a timeline always increase."""
     return max(time.time_ns() // 1000, after + 1)
 
 

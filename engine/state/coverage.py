@@ -1,5 +1,4 @@
-"""Runs, indexes, the files that an index covers, and derived columns. A file that an index does not cover may match,
-whatever its runs contain."""
+"""Runs, indexes, the files that an index covers, and derived columns. A file that an index does not cover may match."""
 
 from __future__ import annotations
 
@@ -194,8 +193,8 @@ def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of:
 def without_lost(
     covered: np.ndarray, ids: np.ndarray, runs: Sequence[Run], damaged: Collection[str], segments_of: SegmentsOf
 ) -> np.ndarray:
-    """Return the covered files, except files of which a damaged run may have contained entries. For indexes in which a
-    file without an entry is a file that does not contain the value."""
+    """Return the covered files, except those that may have entries in a damaged run. Use it for indexes in which a file
+    without an entry does not contain the value."""
     lost = [run.segments for run in runs if run.path in damaged]
     if not lost:
         return covered

@@ -1,8 +1,8 @@
 """The JSON of an index: tables of fields with their types and bounds, and the parser that enforces them.
 
-An index may come from an untrusted source, so every field of an instant is checked here before it is used.
-`parse_json` bounds the text. Then a field converts each value into what the code uses, or raises FieldError. A field is
-a function of one JSON value; `instant_fields.py` combines those of an instant.
+An index may have an untrusted source, so every field of an instant is checked here before it is used. `parse_json`
+bounds the text. Then a field converts each value into what the code uses, or raises FieldError. A field is a function
+of one JSON value; `instant_fields.py` combines those of an instant.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _float(digits: str) -> float:
 
 
 def integer(low: int, high: int) -> Field:
-    """An integer between `low` and `high`, both inclusive. `true` and `false` are not integers."""
+    """Return the field of an integer from `low` to `high`, inclusive. `true` and `false` are not integers."""
 
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -100,7 +100,7 @@ def integer(low: int, high: int) -> Field:
 
 
 def text(value: Any) -> str:
-    """A string that UTF-8 can encode."""
+    """Check a string: UTF-8 must be able to encode it."""
     if type(value) is not str or not (value.isascii() or _is_encodable(value)):
         raise FieldError(f"{_shown(value)} is no text")
     return value
@@ -133,7 +133,7 @@ def hex_bytes(value: Any) -> str:
 
 
 def index_path(value: Any) -> str:
-    """The path of a file below the index root."""
+    """Check the path of a file below the index root."""
     if not text(value) or leads_out(value):
         raise FieldError(f"{_shown(value)} is no path below the index root")
     return value
@@ -149,7 +149,7 @@ def one_of(*values: str) -> Field:
 
 
 def plain(value: Any, depth: int = _DEPTH_MAX) -> Any:
-    """Any value, for people to read: its depth and its integers are bounded."""
+    """Check any value that is only shown: its depth and its integers are bounded."""
     if type(value) is dict and depth:
         return {text(name): plain(each, depth - 1) for name, each in value.items()}
     if type(value) is list and depth:
@@ -169,7 +169,7 @@ def nullable(field: Field) -> Field:
 
 
 def array(field: Field) -> Field:
-    """A list, returned as a tuple."""
+    """Return the field of a list, which becomes a tuple."""
 
     def check(value: Any) -> tuple:
         if type(value) is not list:
@@ -180,7 +180,7 @@ def array(field: Field) -> Field:
 
 
 def unique_texts(value: Any) -> tuple[str, ...]:
-    """A list of texts without duplicates."""
+    """Check a list of texts without duplicates."""
     texts = array(text)(value)
     if len(set(texts)) != len(texts):
         raise FieldError("a text is there twice")
@@ -197,7 +197,7 @@ def pair(first: Field, second: Field) -> Field:
 
 
 def ranges(low: int, high: int) -> Field:
-    """Inclusive ranges of integers between `low` and `high`, ascending and disjoint."""
+    """Return the field of inclusive ranges of integers from `low` to `high`, ascending and disjoint."""
 
     def check(value: Any) -> tuple[tuple[int, int], ...]:
         if type(value) is not list:
@@ -217,7 +217,7 @@ def ranges(low: int, high: int) -> Field:
 
 
 def mapping(name: Field, field: Field) -> Field:
-    """An object whose names are not known in advance."""
+    """Return the field of an object with any names."""
 
     def check(value: Any) -> dict:
         if type(value) is not dict:
@@ -228,8 +228,8 @@ def mapping(name: Field, field: Field) -> Field:
 
 
 def record(fields: dict[str, Field], make: Callable[..., Any] = dict, optional: tuple[str, ...] = ()) -> Field:
-    """An object that has these fields, of which the `optional` ones may be absent. Returns the result of `make`. Fields
-    of other names are ignored, because a later Skipstone may have written them (LAYOUT.md, "Format 1")."""
+    """Return the field of an object with these fields; `optional` ones may be absent. Its value is the result of
+    `make`. Other fields are ignored, because a later Skipstone may have written them (LAYOUT.md, "Format 1")."""
 
     def check(value: Any) -> Any:
         if type(value) is not dict:

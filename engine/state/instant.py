@@ -24,7 +24,7 @@ a file that no instant names is never trusted.
                      contain under them is never adopted
     defaults         the value of each column in every row of files that lack it: one row of Arrow's IPC stream
                      (base64), its columns named by field ids; null if every column defaults to null
-    columns          [{"id", "path"}]: leaves that an index may cover; an id is never given to another leaf
+    columns          [{"id", "path"}]: leaves that an index may cover; an id is never reused
     derived          [{"id", "field", "expression"}]: columns that indexes cover and no file stores, with ids from the
                      sequence of `columns`: the elements of the list column with the id `field`, or an expression
                      {"node", "columns"} (`coverage.py`); the other of the two is null

@@ -97,7 +97,7 @@ _NODE_OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[-+*/%|&<>~^@#!=]{1,3}")
 
 
 def _schema(value: object) -> pa.Schema:
-    """A schema of Arrow's IPC form, in base64."""
+    """Read a schema in Arrow's IPC form, in base64."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(_base64(value)))
         _ = schema.names  # raises if one is not UTF-8
@@ -109,7 +109,7 @@ def _schema(value: object) -> pa.Schema:
 
 
 def _defaults(value: object) -> dict[int, pa.Scalar]:
-    """One row of Arrow's IPC stream, in base64; null for none."""
+    """Read one row of an Arrow IPC stream, in base64; null without defaults."""
     if value is None:
         return {}
     try:
@@ -163,7 +163,7 @@ def _columns(value: object) -> dict[str, int]:
 
 
 def _ids(value: object) -> dict[str, int]:
-    """{name: id} without duplicate ids."""
+    """Check {name: id}, without duplicate ids."""
     ids = mapping(text, _ID)(value)
     return _one_each(ids, len(ids))
 
@@ -190,7 +190,7 @@ def _index(value: object) -> IndexState:
 
 
 def _node(value: object, depth: int = _NODE_DEPTH_MAX) -> list:
-    """A node of an expression: see `predicates/expressions.py`."""
+    """Check a node of an expression: see `predicates/expressions.py`."""
     if type(value) is not list or len(value) < 3 or not depth or not _NODE_TYPE.fullmatch(text(value[1])):
         raise FieldError("no node of an expression")
     if value[0] in ("column", "constant", "cast") and len(value) != 3:
@@ -213,7 +213,7 @@ def _expression(node: list, columns: tuple[int, ...]) -> Expression:
 
 
 def _included(value: object) -> str:
-    """A schema whose columns are named by ids, of types that a run can store."""
+    """Check a schema with ids as column names, and with types that a run can store."""
     schema = _schema(value)
     try:
         check_schema(schema)

@@ -1,9 +1,9 @@
 """The instants after a version, for a writer that is about to publish: the whole chain from its base to the newest.
 
-A version that was lost may have fenced the writer's transaction, or changed what that depends on, and a version that is
-published although newer ones exist is never read. So a writer reads instant after instant, each of which names the one
-that it follows and the checksum of that one's sealed text. One listing, from the name of the base on, shows that no
-version is after the last. The hint, read before, shows whether the newest itself is missing.
+A lost version may have fenced the writer's transaction, or changed its input. A version that is published although
+newer ones exist is never read. So a writer reads every instant in order. Each contains the version that it follows, and
+the checksum of that version's sealed text. One listing, from the name of the base on, shows that no version is after
+the last. The hint, read before, shows whether the newest itself is missing.
 """
 
 from __future__ import annotations

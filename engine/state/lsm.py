@@ -37,7 +37,7 @@ from .run_format import MANIFEST_FORMAT, EntryBatch, NewEntries, RunFormat, Sort
 from .run_lookups import first_of_each
 from .runs import DAMAGE, RunReaders, warn_of_damage
 
-MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
+MEMORY_ENTRIES = 1 << 17  # up to this many entries are merged in memory, and encoded once
 KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
 _ROWS_AT_ONCE = 1 << 17
 _ENTRIES_OF_A_THREAD = 1 << 20  # more entries, in several shards, are merged by several threads

@@ -10,7 +10,7 @@ so a number names one file permanently, and the files of a partition are one pre
 
 File slices: which files of a group are read together, which are no longer read, and which contain nothing.
 
-    group     files that share `file_group`, which is unique within its partition; a file without one is alone
+    group     files that share `file_group`, which is unique within its partition; a file without one is a group
     slice     the files of a group with one `slice_instant`: at most one base, and the logs over it
 
 Slices are ordered by `slice_instant`: as numbers if every instant of the group consists of the digits 0-9, else as

@@ -44,7 +44,7 @@ class MergePolicy:
     commit_bytes   a commit may rewrite so many bytes
     commit_share   or so many times the bytes that it adds, if that is more
     levels_max     the commit that would leave more runs merges the newest, whatever it costs; None for no such bound
-    small_bytes    a run of at most so many bytes is rewritten whenever that leaves fewer runs, or less in them
+    small_bytes    a run of at most so many bytes is rewritten whenever that leaves fewer runs or entries
     """
 
     commit_bytes: int

@@ -22,7 +22,7 @@ from .runs import RunReaders, reading_run
 
 _Layers = list[IdEntries]
 _PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # a large read of a run that is larger is divided into parts
-_FEW = 4  # few files: at most one of so many entries is requested
+_FEW = 4  # few files: at most one in this many entries is requested
 _FEW_PARTS = 4  # the parts for few files of a remote run
 _PART_ENTRIES_MIN = 1 << 16
 
@@ -99,9 +99,9 @@ def _read(
 def _read_parts(
     reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
 ) -> list[IdEntries]:
-    """Return what `_read` returns of a large run, in ascending parts: each is a layer, so nothing is copied to join
-    them. Parts of a remote run are read in parallel, those of a local run are not: decoding a block is many short steps
-    between which threads pass Python's lock on, so two take longer than one (docs/decisions/statistics.md)."""
+    """Return the result of `_read` for a large run, in ascending parts: each is a layer, so nothing is copied to join
+    them. Parts of a remote run are read in parallel, those of a local run are not: decoding a block is many short
+    steps, and threads exchange Python's lock, so two are slower than one (docs/decisions/statistics.md)."""
     keys = reader.by_id(prefix)
 
     def work(piece: np.ndarray) -> IdEntries:
@@ -204,7 +204,7 @@ def numbers_with(
 
 
 def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntries | None:
-    """Return those of a run's entries whose keys begin with a prefix; None if a key does not go on with a number."""
+    """Return a run's entries below a prefix; None if a key does not continue with a number."""
     keys, deleted = combine(rows.column("key")), to_numpy(rows.column("deleted"))
     low, high = (_count_below(keys, end) for end in (prefix, prefix_successor(prefix)))
     table = byte_table(keys[low:high])

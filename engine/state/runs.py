@@ -22,8 +22,8 @@ from . import Run
 from .cache import BLOCK_ENTRIES_MAX, Cache, CachedRun, RunKey, process_cache
 
 T = TypeVar("T")
-RUNS_AHEAD_MAX = 16  # an index with more runs has shards, of which a value needs few
-DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading raises if a run cannot be read
+RUNS_AHEAD_MAX = 16  # an index with more runs has shards, and a value needs few of them
+DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # the errors of a run that cannot be read
 OPENED_AHEAD_MAX = 64  # of an index with more runs or shards, only those are opened that a query needs
 _FOOTER_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the footer is at most about this part of a large run
 
@@ -122,7 +122,7 @@ class RunReaders:
         return self.decoded(run, "rows", lambda reader: reader.scan_table(include_deleted=True).combine_chunks())
 
     def kept_rows(self, run: Run) -> pa.Table | None:
-        """Return what `rows` returns if that is cached, as it is of a run that this process has written; else None."""
+        """Return the result of `rows` if it is cached (as for a run that this process wrote), else None."""
         if run.entries > BLOCK_ENTRIES_MAX or self.storage.is_remote or run.path in self.in_memory:
             return None
         rows: pa.Table | None
@@ -175,7 +175,7 @@ class RunReaders:
         return self._opened(run)[1].loaded_if_room(name, section.rows * section.stride, load)
 
     def begin_question(self) -> None:
-        """Begin the next question about groups of filters: see `Cache.load_if_room`."""
+        """Begin the next query of groups of filters: see `Cache.load_if_room`."""
         self._cache.begin_question()
 
     def forget(self, run: Run) -> None:
@@ -292,7 +292,7 @@ def _is_same(run: Run, entries: int, ends: Callable[[], tuple[bytes, bytes]]) ->
 
 
 def written_as(path: str) -> dict[str, bytes]:
-    """Return the empty meta by which an index file names itself, so that the footer alone proves where it belongs."""
+    """Return the empty meta with an index file's own path, so that its footer proves where it belongs."""
     return {f"path:{path}": b""}
 
 

@@ -37,7 +37,7 @@ from .run_lookups import entries_between, get_by_ids, newest_numbered, numbered_
 from .runs import DamagedRun, RunReaders
 
 T = TypeVar("T")
-RANGES_MAX = 32  # up to so many ranges of partitions are looked up one by one; beyond that, all entries are read
+RANGES_MAX = 32  # up to this many ranges of partitions are looked up one by one; for more, all entries are read
 FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 

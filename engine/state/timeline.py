@@ -1,4 +1,4 @@
-"""The timeline of a table: instants by version, under names that are given once and never freed.
+"""The timeline of a table: instants by version, under names that are never reused.
 
     timeline/00000/0000000007.json     version 7; a folder contains a thousand versions
     timeline/HINT                      a version that existed, and the table's id: where a search for the latest begins
@@ -136,8 +136,8 @@ class Timeline:
         *versions: int,
         prefetch: Callable[[Instant], None] | None = None,
     ) -> None:
-        """On remote storage, note what `find` returns for some versions, in parallel; elsewhere this is no quicker. A
-        version whose `find` raises is not noted: it raises again when it is requested."""
+        """On remote storage, store the results of `find` for some versions, in parallel; elsewhere this is no faster.
+        If `find` raises, nothing is stored: it raises again when the version is requested."""
 
         def find(version: int) -> None:
             with contextlib.suppress(SkipstoneError):
@@ -155,7 +155,7 @@ class Timeline:
             list(side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline"))
 
     def _probed(self, probed: dict[int, Instant | None], version: int) -> Instant | None:
-        """Return what was noted, or the result of `find`."""
+        """Return the result that `_probe` stored, or that of `find`."""
         return probed.pop(version) if version in probed else self.find(version)
 
     def check_whole(self, newest: Instant, strict: bool) -> None:
@@ -226,9 +226,8 @@ class Timeline:
         return line + copy if len(line) + len(copy) <= SMALL_BYTES_MAX else line
 
     def _put(self, instant: Instant) -> bool:
-        """Put an instant. An error may follow a put that was done (a lost answer, a folder that could not be flushed),
-        so the put is repeated, which does no more than make sure. The transaction's id in the stored instant shows
-        whose it is."""
+        """Put an instant. A put may succeed and still raise (a lost answer, a folder that could not be flushed), so it
+        is repeated, which does no harm. The transaction's id in the stored instant identifies its writer."""
         uncertain: UncertainPutError | None = None
         for attempt in range(PUTS_MAX):
             try:

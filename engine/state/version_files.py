@@ -1,4 +1,4 @@
-"""The names of versions: the path of each instant, and which ones exist. A name is given once and never freed."""
+"""The names of versions: the path of each instant, and which ones exist. A name is never reused."""
 
 from __future__ import annotations
 

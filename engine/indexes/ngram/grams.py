@@ -105,7 +105,7 @@ def mark_grams(
 def mark_grams_plain(
     data: np.ndarray, offsets: np.ndarray, first_row: int, block_rows: int, ignore_case: bool, bits: np.ndarray
 ) -> None:
-    """The plain twin of `kernels.mark`."""
+    """Do the same as `kernels.mark`, which is compiled."""
     for start in range(int(offsets[0]), int(offsets[-1]), _AT_ONCE_BYTES):
         stop = min(start + _AT_ONCE_BYTES, int(offsets[-1]))
         rows = np.searchsorted(offsets, np.arange(start, stop), side="right") - 1
