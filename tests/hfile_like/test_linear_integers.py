@@ -1,4 +1,6 @@
-"""Integers along a line against plain Python: every one comes back, from any rows, and in few bytes."""
+"""Integers along a line: sums beyond their width, sections of no width, and ranges of values among the residuals.
+
+That every integer comes back is tested in test_numbered_keys.py and test_round_trips.py."""
 
 import numpy as np
 import pytest
@@ -9,47 +11,6 @@ from skipstone.errors import CorruptionError
 from skipstone.hfile_like.codec import Location
 from skipstone.hfile_like.frame import _encode_flat, encode_frame, in_range_mask, read_frame
 
-U64 = st.integers(0, 2**64 - 1)
-NUMBERS = st.one_of(
-    st.lists(U64, min_size=1, max_size=40),
-    st.builds(
-        lambda first, step, near: [(first + step * i + n) % 2**64 for i, n in enumerate(near)],
-        U64,
-        st.integers(-(2**62), 2**62) | st.integers(-9, 9),
-        st.lists(st.integers(0, 300) | st.just(0), min_size=1, max_size=40),
-    ),
-)
-
-
-@settings(max_examples=examples(80))
-@given(numbers=NUMBERS, data=st.data())
-def test_a_line_gives_back_its_numbers(numbers, data):
-    given_numbers = np.array(numbers, dtype=np.uint64)
-    rows = np.array(data.draw(st.lists(st.integers(0, len(numbers) - 1))), dtype=np.int64)
-    for made in (_encode_flat(given_numbers), encode_frame(given_numbers)):
-        line = read_frame(made.base, made.step, made.to_bytes()[16:], 0, len(numbers), 8, Location("f", 0))
-        assert [line.value(i) for i in range(len(numbers))] == numbers
-        for wanted, taken in ((slice(0, len(numbers)), numbers), (rows, [numbers[i] for i in rows])):
-            out = np.empty(len(taken), dtype=np.uint64)
-            line.decode_into(out, wanted)
-            assert out.tolist() == taken
-
-
-@settings(max_examples=examples(40))
-@given(
-    values=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(5, 9), min_size=1, max_size=30),
-    flags=st.lists(st.booleans(), min_size=30, max_size=30),
-)
-def test_narrow_signed_integers_come_back_modulo_their_width(values, flags):
-    column = np.array(values, dtype=np.int32)
-    valid = np.array(flags[: len(values)])
-    whole = np.ones(len(values), dtype=bool)
-    made = [(encode_frame(column), whole), (_encode_flat(column), whole)]
-    for line, live in made + ([(encode_frame(column, valid), valid)] if valid.any() else []):
-        out = np.empty(len(column), dtype=np.uint32)
-        line.decode_into(out, slice(0, len(column)))
-        assert (out.view(np.int32) == column)[live].all()
-
 
 def test_sums_wider_than_the_items_and_the_base():
     """Both fit into 32 bits; numpy 1 added them in 32 bits."""
@@ -58,14 +19,6 @@ def test_sums_wider_than_the_items_and_the_base():
         line, out = _encode_flat(np.array(values, dtype=np.uint64)), np.empty(3, dtype=np.uint64)
         line.decode_into(out, slice(0, 3))
         assert out.tolist() == values
-
-
-def test_a_line_of_its_own_takes_no_items():
-    numbers = np.arange(1000, dtype=np.uint64) * np.uint64(7) + np.uint64(2**64 - 50)
-    assert encode_frame(np.arange(1000, dtype=np.uint64) + np.uint64(5)).width == 0
-    assert encode_frame(np.arange(1000, 0, -1).astype(np.uint64)).width == 0
-    assert encode_frame(numbers[:7]).width == 0
-    assert encode_frame(np.full(9, 3)).width == 0
 
 
 @pytest.mark.parametrize(("size", "count", "most"), [(7, 1, 8), (9, 1, 8), (5, 2, 8), (40, 5, 4), (15, 2, 8)])

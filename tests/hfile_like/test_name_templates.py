@@ -1,7 +1,6 @@
 """Strings of one make (names of files) as values and as keys: every one comes back, whatever it looks like, and names
 sought among others are those that comparing all finds."""
 
-import io
 import struct
 import uuid
 
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like import SortedFileReader, merge_runs
+from skipstone.hfile_like import SortedFileReader
 from skipstone.hfile_like.codec import Location
 from skipstone.hfile_like.templates import HEAD, RECORD, TemplateColumn
 from sorted_file_builders import written
@@ -186,34 +185,6 @@ NAMES = st.one_of(
     st.builds("{}/{}".format, MANY_NUMBERS, MANY_UUIDS),
     st.builds("part-{:05d}-{:08x}".format, st.integers(0, 99_999), st.integers(2**28, 2**32 - 1)),
 )
-
-
-@st.composite
-def names(draw) -> list[bytes]:
-    """Of one make mostly, now and then another among them."""
-    make = draw(st.sampled_from([*NAMES.original_strategies, NAMES]))
-    return sorted({name.encode() for name in draw(st.lists(make, min_size=1, max_size=60))})
-
-
-@settings(max_examples=examples(40))
-@given(
-    keys=names(), others=st.lists(NAMES.map(str.encode), max_size=5), block_size=st.sampled_from([900, 5000, 1 << 20])
-)
-def test_names_as_keys_are_found_and_scanned(keys, others, block_size):
-    data = written(keys, pa.record_batch({"n": pa.array(range(len(keys)), pa.int64())}), block_size=block_size)
-    reader = SortedFileReader(data)
-    assert reader.verify() == []
-    assert reader.scan_table()["key"].to_pylist() == keys
-    there = {key: i for i, key in enumerate(keys)}
-    for key in [*keys[:20], *others, b"", keys[0] + b"0", keys[-1][:-1], b"\xff"]:
-        assert reader.get(key) == ({"n": there[key]} if key in there else None)
-        assert reader.scan_table(start=key)["key"].to_pylist() == [k for k in keys if k >= key]
-        assert reader.scan_table(prefix=key)["key"].to_pylist() == [k for k in keys if k.startswith(key)]
-    target = io.BytesIO()
-    merge_runs([data, written(keys[::2], pa.record_batch({"n": pa.array([7] * len(keys[::2]))}))], target)
-    merged = SortedFileReader(target.getvalue()).scan_table()
-    assert merged["key"].to_pylist() == keys
-    assert merged["n"].to_pylist() == [7 if i % 2 == 0 else i for i in range(len(keys))]
 
 
 @settings(max_examples=examples(30))

@@ -18,7 +18,7 @@ from skipstone.hfile_like import (
     SortedFileWriter,
     prefix_successor,
 )
-from sorted_file_builders import numbered, written
+from sorted_file_builders import written
 
 TYPES = {
     "i8": (pa.int8(), st.integers(-128, 127)),
@@ -142,46 +142,11 @@ def test_lookups_and_scans_agree_with_a_dict(keys, probes, bounds, block_size, d
     assert not ordered or reader.ends() == (ordered[0], ordered[-1])
 
 
-def test_odd_keys():
-    keys = sorted([b"", b"\0", b"\0\0", b"\xff" * 70_000, b"a" * 65_536, b"a" * 65_536 + b"\0", b"\xff" * 70_001, b"b"])
-    for block_size in (1, 100_000, "auto"):
-        reader = SortedFileReader(written(keys, pa.record_batch({"n": pa.array(range(8))}), block_size=block_size))
-        assert reader.keys().to_pylist() == keys
-        assert [reader.get(k)["n"] for k in keys] == list(range(8))
-        assert reader.keys(b"\xff").to_pylist() == keys[-2:]
-        assert reader.get(b"\0\0\0") is None
-
-
 def test_prefix_successor():
     assert prefix_successor(b"a") == b"b"
     assert prefix_successor(b"a\xff\xff") == b"b"
     assert prefix_successor(b"\xff") is None
     assert prefix_successor(b"") is None
-
-
-def test_an_empty_file_opens():
-    reader = SortedFileReader(written([], None, schema=SCHEMA))
-    assert reader.num_entries == 0
-    assert reader.get(b"") is None
-    assert reader.scan_table().num_rows == 0
-    assert reader.scan_table().schema.names == ["key", *SCHEMA.names]
-    assert reader.get_many([b"a"])["found"].to_pylist() == [False]
-    assert reader.blocks() == []
-    assert reader.verify() == []
-
-
-def test_keys_without_values():
-    reader = SortedFileReader(written([b"a", b"b"], None, schema=pa.schema([])))
-    assert reader.get(b"a") == {}
-    assert reader.keys().to_pylist() == [b"a", b"b"]
-
-
-def test_an_all_null_column_takes_no_bytes():
-    keys = [b"%06d" % i for i in range(1000)]
-    without = written(keys, None, schema=pa.schema([("n", pa.int64())]), block_size=1 << 20)
-    more = written(keys, None, schema=pa.schema([("n", pa.int64()), ("m", pa.decimal128(38, 2))]), block_size=1 << 20)
-    # One directory entry and one field of the schema.
-    assert len(more) - len(without) < 150
 
 
 def test_keys_come_as_arrays_lists_chunks_and_large_or_fixed_binary():
@@ -220,17 +185,6 @@ def test_a_slice_of_the_callers_memory_is_copied_before_it_changes():
         writer.write([b"a", b"b", b"c", b"d"], pa.record_batch({"n": pa.array(numbers)}))
         numbers[:] = 9
     assert SortedFileReader(target.getvalue()).scan_table()["n"].to_pylist() == [0, 1, 2, 3]
-
-
-def test_blocks_hold_about_what_was_asked():
-    data = numbered(10_000, block_size=4096)
-    blocks = SortedFileReader(data).blocks()
-    sizes = [b.entries * 15 for b in blocks]
-    assert all(4096 <= s <= 4096 + 15 for s in sizes[:-1])
-    assert blocks[0].first_key == b"k00000" and blocks[-1].last_key == b"k09999"
-    assert sum(b.entries for b in blocks) == 10_000
-    many = SortedFileReader(numbered(500, block_size=1)).blocks()
-    assert [b.entries for b in many] == [1] * 500
 
 
 COLORS = ["red", "green", "blue"]

@@ -2,7 +2,6 @@
 
 import io
 import struct
-import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from skipstone.hfile_like import (
 from skipstone.hfile_like.block import Block, build_block, encode_tombstones
 from skipstone.hfile_like.block_keys import decode_keys, encode_keys
 from skipstone.hfile_like.block_values import encode_columns
-from skipstone.hfile_like.codec import Location, checksum_at, decompress, place_crc
+from skipstone.hfile_like.codec import Location, checksum_at, decompress
 from sorted_file_layout import Layout, repair_block, repair_trailer
 from sorted_file_samples import make, noise
 
@@ -137,12 +136,6 @@ class SourceOf:
 
     def read_ranges(self, ranges):
         return [self.data[o : o + n] for o, n in ranges]
-
-
-def test_checksums_are_affine_in_the_offset():
-    for offset in (0, 1, 255, 256, 2**32, 2**40 + 12345, 2**63 - 1):
-        assert place_crc(offset) == zlib.crc32(offset.to_bytes(8, "little"))
-    assert checksum_at(8, b"ab", b"c") ^ place_crc(8) ^ place_crc(99) == checksum_at(99, b"abc")
 
 
 # -- damage whose checksums were repaired -----------------------------------------------------------------------------
