@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pyarrow as pa
@@ -424,42 +423,6 @@ def test_a_file_that_cannot_be_read_is_live_all_the_same(lake):
     assert table.sync() == 2
     assert _values(table) == [1, 2, 10, 20]
     assert table.scan("a = 12345").files().num_rows == 0
-    assert table.verify() == []
-
-
-def test_times_of_old_spark_are_read_whole(tmp_path):
-    """INT96, which pyarrow reads as nanoseconds: the year 1 would come out as another."""
-    lake = tmp_path / "lake"
-    times = pa.array([dt.datetime(1, 1, 1), dt.datetime(2020, 1, 1), None], pa.timestamp("us", "UTC"))
-    write_deltalake(str(lake), pa.table({"t": times}))
-    (path,) = paths_of(lake)
-    pq.write_table(pa.table({"t": times}), lake / path, use_deprecated_int96_timestamps=True)
-    commit(lake, [{"add": {**add_of(lake, path), "size": (lake / path).stat().st_size}}])
-    table = ss.create(lake, source="delta")
-    table.create_index("t", kind="bloom")
-    for _ in range(2):
-        assert multiset(table.scan().to_table()) == multiset(pa.table({"t": times}))
-        assert table.scan(ss.col("t") == dt.datetime(1, 1, 1, tzinfo=dt.UTC)).count() == 1
-        assert table.scan().fragments().to_table().column("t").to_pylist() == times.to_pylist()
-        commit(lake, [{"add": {**add_of(lake, path), "size": (lake / path).stat().st_size}}])
-        table.refresh()
-
-
-def test_many_that_sync_and_index_at_once_add_files_once(lake):
-    ss.create(lake, source="delta")
-    handles = [ss.open(lake) for _ in range(6)]
-    for value in range(100, 104):
-        write_deltalake(str(lake), _rows(value), mode="append")
-    with ThreadPoolExecutor(7) as pool:
-        index = pool.submit(ss.open(lake).create_index, "a", "bloom")
-        versions = {future.result() for future in [pool.submit(handle.sync) for handle in handles]}
-        versions.add(index.result())
-    table = ss.open(lake)
-    assert table.history().column("action").to_pylist().count("sync") == 1
-    assert versions <= {2, 3}
-    assert _values(table) == [1, 2, 10, 20, 100, 101, 102, 103]
-    ids = table.files().column("file_id").to_pylist()
-    assert len(set(ids)) == len(ids) == 6
     assert table.verify() == []
 
 
