@@ -88,7 +88,7 @@ class Block:
     """
 
     def __init__(self, view: memoryview, location: Location, schema: pa.Schema):
-        """`view` begins with the block, and may be longer. Raises CorruptionError."""
+        """`view` begins with the block, and may be longer. Raise CorruptionError."""
         self.location, self.schema = location, schema
         if len(view) < HEAD.size:
             raise location.corruption("block head", f"a block has only {len(view)} bytes")
@@ -150,7 +150,7 @@ class Block:
         return body[:stored]
 
     def check(self) -> None:
-        """Compare every section with its checksum, without decoding any. Raises CorruptionError."""
+        """Compare every section with its checksum, without decoding any. Raise CorruptionError."""
         for section in range(len(self._offsets)):
             self._checked(section)
 
@@ -159,7 +159,7 @@ class Block:
         return [self._entry(section)[3:5] for section in range(len(self._offsets))]
 
     def section(self, section: int) -> EncodedSection:
-        """Return a section, checked and decompressed: 0 for tombstones, 1 for keys, then the columns. Raises
+        """Return a section, checked and decompressed: 0 for tombstones, 1 for keys, then the columns. Raise
         CorruptionError."""
         codec_id, encoding, flags, _, uncompressed, _ = self._entry(section)
         stored = self._checked(section)
@@ -178,7 +178,7 @@ class Block:
         return bytes(moved)
 
     def with_keys(self, keys: EncodedSection, offset: int, compressor: Compressor | None) -> bytes:
-        """Return the bytes of this block with other keys, for an offset of a file. Values are not decoded. Raises
+        """Return the bytes of this block with other keys, for an offset of a file. Values are not decoded. Raise
         CorruptionError if a section is damaged."""
         sections = [_stored(keys, compressor)] * len(self._offsets)
         for number in range(len(self._offsets)):

@@ -94,7 +94,7 @@ class BlockIndex:
     def __init__(
         self, table: memoryview, zone_maps: memoryview | None, schema: pa.Schema, data_end: int, location: Location
     ):
-        """`table`, `zone_maps`: sections of the footer. `data_end`: the blocks of the file end before it. Raises
+        """`table`, `zone_maps`: sections of the footer. `data_end`: the blocks of the file end before it. Raise
         CorruptionError."""
         self._schema, self._location = schema, location
         count = self.block_count = int.from_bytes(table[:8], "little")
@@ -182,7 +182,7 @@ class BlockIndex:
         return list(map(BlockInfo._make, zip(*fields, keys[::2], keys[1::2], strict=True)))
 
     def zone_map(self, column: str) -> ZoneMap | None:
-        """Return the zone map of a column, or None. Raises CorruptionError."""
+        """Return the zone map of a column, or None. Raise CorruptionError."""
         data = self._zone_map_bytes.get(column)
         if data is None:
             return None
@@ -261,7 +261,7 @@ def _is_bytes(arrow_type: pa.DataType) -> bool:
 
 
 def check_zone_map_columns(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """Return the columns that get a zone map, in the order of the schema. Raises SchemaError for a column that does not
+    """Return the columns that get a zone map, in the order of the schema. Raise SchemaError for a column that does not
     exist, or whose type has no bounds."""
     if isinstance(names, str):
         raise SchemaError(f"summaries is a list of column names: give [{names!r}]")

@@ -59,7 +59,7 @@ def encode_keys(keys: pa.BinaryArray, compressor: Compressor | None) -> EncodedS
 
 
 def decode_keys(encoding: int, data: memoryview, count: int, max_bytes: int, location: Location) -> BlockKeys:
-    """Return the keys of a block of `count` entries, of at most `max_bytes` once decoded. Raises CorruptionError."""
+    """Return the keys of a block of `count` entries, of at most `max_bytes` once decoded. Raise CorruptionError."""
     if encoding == ENCODING_FIXED:
         return FixedWidthKeys(data, count, max_bytes, location)
     if encoding == ENCODING_BUNDLES:
@@ -345,7 +345,7 @@ def find_key(keys: BlockKeys, key: bytes) -> int:
 
 
 def key_tails(keys: BlockKeys, rows: Rows, width: int) -> np.ndarray:
-    """Return uint8 [k, width]: the last bytes of the keys at `rows`, int64 or a slice. Raises InvalidArgumentError if a
+    """Return uint8 [k, width]: the last bytes of the keys at `rows`, int64 or a slice. Raise InvalidArgumentError if a
     key is shorter."""
     if not isinstance(keys, BundledKeys) and keys.width >= width:
         return keys.tails_at(rows, width)
@@ -382,7 +382,7 @@ def rows_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> range
 
 
 def ids_at(keys: BlockKeys, prefix: bytes, rows: range) -> np.ndarray:
-    """Return uint64 [k]: the ids of neighbouring rows that begin with a prefix. Raises InvalidArgumentError if a key
+    """Return uint64 [k]: the ids of neighbouring rows that begin with a prefix. Raise InvalidArgumentError if a key
     does not continue with a number of 8 bytes."""
     if not rows:
         return np.empty(0, dtype=np.uint64)

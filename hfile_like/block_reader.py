@@ -66,13 +66,13 @@ class BlockReader:
         return other
 
     def ends(self) -> tuple[bytes, bytes]:
-        """Return the first and the last key, tombstones included. Raises InvalidArgumentError if there is no entry."""
+        """Return the first and the last key, tombstones included. Raise InvalidArgumentError if there is no entry."""
         if not self.num_blocks:
             raise InvalidArgumentError(f"{self.name or 'the file'}: has no entries")
         return self.index.first_key(0), self.index.last_key(self.num_blocks - 1)
 
     def meta(self, name: str) -> bytes:
-        """Return the bytes of a meta. Raises InvalidArgumentError if it does not exist, CorruptionError."""
+        """Return the bytes of a meta. Raise InvalidArgumentError if it does not exist, CorruptionError."""
         self.check_open()
         blob = named("meta", name, self.footer.metas)
         stored = self._read([(blob.offset, blob.stored)])[0]
@@ -92,7 +92,7 @@ class BlockReader:
         return self.blocks_between(*key_range(prefix, start, stop))
 
     def read_blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
-        """Yield blocks, checked; about `ahead_bytes` of them are read in one request. `indices` ascend. Raises
+        """Yield blocks, checked; about `ahead_bytes` of them are read in one request. `indices` ascend. Raise
         InvalidArgumentError for a block that does not exist."""
         if len(indices) and not 0 <= indices[0] <= indices[-1] < self.num_blocks:
             raise InvalidArgumentError(f"there are blocks 0 to {self.num_blocks - 1}, not {indices[0]}..{indices[-1]}")
@@ -190,7 +190,7 @@ class BlockReader:
 
 def key_range(prefix: bytes | None, start: bytes | None, stop: bytes | None) -> tuple[bytes, bytes | None]:
     """Return (the first key, the key before which they end, or None) of keys that begin with a prefix, from `start` on,
-    before `stop`. Raises InvalidArgumentError for what is no key."""
+    before `stop`. Raise InvalidArgumentError for what is no key."""
     for what, key in (("prefix", prefix), ("start", start), ("stop", stop)):
         if key is not None and not isinstance(key, bytes):
             raise InvalidArgumentError(f"{what} is bytes, not {type(key).__name__}")
@@ -204,7 +204,7 @@ def key_range(prefix: bytes | None, start: bytes | None, stop: bytes | None) -> 
 
 
 def named(what: str, name: str, things: dict[str, T]) -> T:
-    """Return the thing with a name. Raises InvalidArgumentError if it does not exist."""
+    """Return the thing with a name. Raise InvalidArgumentError if it does not exist."""
     try:
         return things[name]
     except KeyError:

@@ -73,7 +73,7 @@ _RESERVED_NAMES = frozenset({"key", "found", "deleted"})
 
 
 def check_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with which a file is written: every field nullable, because a tombstone has no values. Raises
+    """Return the schema with which a file is written: every field nullable, because a tombstone has no values. Raise
     SchemaError for a type that a file cannot contain, a name twice, or a name that readers use (`key`, `found`,
     `deleted`)."""
     if not isinstance(schema, pa.Schema):
@@ -257,7 +257,7 @@ class PlainStrings:
         self.decoded_bytes = len(data) - data_at
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
-        """Return the values at `rows`; `valid`: bool [k], False if null. Raises CorruptionError for bytes that are no
+        """Return the values at `rows`; `valid`: bool [k], False if null. Raise CorruptionError for bytes that are no
         text in a string column."""
         stored_type = pa.string() if is_text(self._arrow_type) else pa.binary()
         column = pa.Array.from_buffers(stored_type, self._count, [None, *self._buffers], 0)
@@ -319,7 +319,7 @@ class ValueColumn:
     def __init__(
         self, arrow_type: pa.DataType, count: int, section: EncodedSection, max_bytes: int, location: Location
     ):
-        """`max_bytes`: of all values, decoded. Raises CorruptionError."""
+        """`max_bytes`: of all values, decoded. Raise CorruptionError."""
         self.arrow_type, self.count = arrow_type, count
         self.valid: np.ndarray | None = None
         self._body_offset = 0

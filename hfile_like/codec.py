@@ -117,7 +117,7 @@ def compress(
 
 
 def decompress(stored: memoryview, codec: int, size: int, max_bytes: int, location: Location) -> memoryview | bytes:
-    """Return the `size` uncompressed bytes: the same memory if they are raw. Raises CorruptionError."""
+    """Return the `size` uncompressed bytes: the same memory if they are raw. Raise CorruptionError."""
     if codec == CODEC_RAW:
         if size != len(stored):
             raise location.corruption("raw length", f"{len(stored)} uncompressed bytes claim to be {size}")
@@ -156,7 +156,7 @@ def pack_blob(data: bytes, offset: int, compressor: Compressor | None) -> tuple[
 
 
 def open_blob(stored: memoryview, blob: StoredBlob, what: str, location: Location) -> memoryview | bytes:
-    """Return the uncompressed bytes of a blob; `what` names it in errors. Raises CorruptionError."""
+    """Return the uncompressed bytes of a blob; `what` names it in errors. Raise CorruptionError."""
     if checksum_at(blob.offset, stored) != blob.checksum:
         raise location.corruption(f"{what} checksum", f"the {what}'s checksum does not match")
     return decompress(stored, blob.codec, blob.uncompressed, _blob_bytes_max(len(stored)), location)
@@ -176,7 +176,7 @@ def pack_strings(items: list[bytes]) -> bytes:
 
 
 def unpack_strings(data: memoryview, location: Location) -> tuple[list[bytes], memoryview]:
-    """Return (items, the bytes after the table): the inverse of `pack_strings`. Raises CorruptionError."""
+    """Return (items, the bytes after the table): the inverse of `pack_strings`. Raise CorruptionError."""
     if len(data) < 4:
         raise location.corruption("string table", "a string table is cut short")
     count = int.from_bytes(data[:4], "little")
@@ -192,7 +192,7 @@ def unpack_strings(data: memoryview, location: Location) -> tuple[list[bytes], m
 
 
 def checked_text(column: pa.Array, location: Location) -> pa.Array:
-    """Return the column. Raises CorruptionError if it is a string column with bytes that are not UTF-8."""
+    """Return the column. Raise CorruptionError if it is a string column with bytes that are not UTF-8."""
     if is_text(column.type):
         try:
             column.validate(full=True)

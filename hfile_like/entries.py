@@ -75,7 +75,7 @@ class Entries:
 
 
 def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Return the positions of columns in the schema; all for None. Raises SchemaError for an unknown column."""
+    """Return the positions of columns in the schema; all for None. Raise SchemaError for an unknown column."""
     if columns is None:
         return list(range(len(schema)))
     if isinstance(columns, str) or not isinstance(columns, Sequence):
@@ -96,7 +96,7 @@ def scan_schema(schema: pa.Schema, positions: Sequence[int], include_deleted: bo
 def normalize_input(
     schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
 ) -> list[Entries]:
-    """Return the entries of a call, in one or more parts. Raises InvalidArgumentError, SchemaError."""
+    """Return the entries of a call, in one or more parts. Raise InvalidArgumentError, SchemaError."""
     chunks = key_chunks(keys)
     count = sum(map(len, chunks))
     flags = _flags(deleted, count)
@@ -116,7 +116,7 @@ def normalize_input(
 
 
 def key_chunks(keys: object) -> list[pa.BinaryArray]:
-    """Return keys as binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
+    """Return keys as binary arrays. Raise InvalidArgumentError for nulls, other types and keys that are too long."""
     array = _arrow_keys(keys)
     key_type = array.type
     if not (
@@ -160,7 +160,7 @@ def _binary_chunks(chunk: pa.Array) -> list[pa.BinaryArray]:
 
 
 def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
-    """Return the last key. Raises InvalidArgumentError with the first key that is not above the one before it."""
+    """Return the last key. Raise InvalidArgumentError with the first key that is not above the one before it."""
     first = keys[0].as_py()
     if before is not None and first <= before:
         raise _out_of_order(first, before)

@@ -230,7 +230,7 @@ class Footer:
 
 def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, int, memoryview]:
     """Return (the footer of a file, the offset of the tail that was read, the tail). One read is enough, unless the
-    footer is longer. Raises CorruptionError, FormatVersionError."""
+    footer is longer. Raise CorruptionError, FormatVersionError."""
     name = name_of(source)
     try:
         size = source.size

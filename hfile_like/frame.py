@@ -80,7 +80,7 @@ class Frame(NamedTuple):
 def read_frame(
     base: int, step: int, data: memoryview | bytes, offset: int, count: int, width_max: int, location: Location
 ) -> Frame:
-    """Return the frame whose residuals are `data` from `offset` to its end. Raises CorruptionError if these are not
+    """Return the frame whose residuals are `data` from `offset` to its end. Raise CorruptionError if these are not
     `count` residuals of at most `width_max` bytes."""
     size = len(data) - offset
     width = size // count

@@ -50,7 +50,7 @@ class IdKeys:
         bounds: Mapping[str, tuple[int, int]] | None = None,
     ) -> IdEntries:
         """Return all of them, or those in `blocks`, ascending. `bounds`: for columns of int64, the range of values
-        (inclusive) of wanted entries. Other entries may be left out; nulls and tombstones stay. Raises
+        (inclusive) of wanted entries. Other entries may be left out; nulls and tombstones stay. Raise
         InvalidArgumentError if a string column does not fit one array."""
         reader, prefix = self._reader, self._prefix
         reader.check_open()

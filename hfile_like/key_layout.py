@@ -37,7 +37,7 @@ class KeyLayout:
 
     def encode(self, **columns: np.ndarray | int) -> pa.BinaryArray:
         """Return binary keys [n] from one array [n] or one integer per field. If all are integers, it is one key.
-        Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
+        Raise InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
         if set(columns) != set(self.names):
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
         arrays = {name: np.asarray(values) for name, values in columns.items()}
@@ -57,7 +57,7 @@ class KeyLayout:
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
         """Return the fields of binary keys: arrays [n] of the least of uint8, uint16, uint32 and uint64 of that width.
-        Raises CorruptionError if a key does not have the length of this layout."""
+        Raise CorruptionError if a key does not have the length of this layout."""
         if isinstance(keys, pa.ChunkedArray):
             keys = combine(keys)
         nothing = np.empty((0, self.width_bytes), dtype=np.uint8)
@@ -71,7 +71,7 @@ class KeyLayout:
         return fields
 
     def prefix(self, **leading: int) -> bytes:
-        """Return the prefix of keys with these first fields. Raises InvalidArgumentError for other fields."""
+        """Return the prefix of keys with these first fields. Raise InvalidArgumentError for other fields."""
         if set(leading) != set(self.names[: len(leading)]):
             raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
         pairs = zip(self.names, self.widths, strict=True)

@@ -149,7 +149,7 @@ class RowSelection(NamedTuple):
         return RowSelection([blocks[b] for b in used.tolist()], which.reshape(-1), places - firsts[homes], slices)
 
     def deleted(self) -> np.ndarray:
-        """Return bool [k], True for tombstones. Raises CorruptionError."""
+        """Return bool [k], True for tombstones. Raise CorruptionError."""
         flags = np.zeros(len(self.rows), dtype=bool)
         for block, part in zip(self.blocks, self.slices, strict=True):
             deleted = block.deleted()
@@ -158,12 +158,12 @@ class RowSelection(NamedTuple):
         return flags
 
     def values(self, position: int) -> list[pa.Array]:
-        """Return the values of a column, an array per block. Raises CorruptionError."""
+        """Return the values of a column, an array per block. Raise CorruptionError."""
         parts = zip(self.blocks, self.slices, strict=True)
         return [block.column(position).take(self.rows[part]) for block, part in parts]
 
     def key_tails(self, width: int) -> np.ndarray:
-        """Return uint8 [k, width]: the last bytes of the keys. Raises CorruptionError, and InvalidArgumentError if a
+        """Return uint8 [k, width]: the last bytes of the keys. Raise CorruptionError, and InvalidArgumentError if a
         key is shorter."""
         parts = zip(self.blocks, self.slices, strict=True)
         tails = [key_tails(block.keys, self.rows[part], width) for block, part in parts]
@@ -177,7 +177,7 @@ def find_ranges(
     blocks: Sequence[Block], ranges: Sequence[Sequence[tuple[bytes, bytes]]]
 ) -> tuple[np.ndarray, RowSelection]:
     """Return (int64 [k]: which of the ranges, counted over all blocks; the entries in them). `ranges`: key ranges in
-    each block, ascending and disjoint, each from its start on, before its stop. Raises CorruptionError."""
+    each block, ascending and disjoint, each from its start on, before its stop. Raise CorruptionError."""
     ends = offsets_of(np.array(list(map(len, ranges)), dtype=np.int64))
     keys = [key for of_block in ranges for one in of_block for key in one]
     bounds = _search(blocks, list(pairwise((2 * ends).tolist())), keys)
@@ -191,7 +191,7 @@ def find_ranges(
 
 def _find_keys(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
     """Return int64 [k]: the place of each of some sorted keys, counted over the entries of all blocks, or -1. The keys
-    of a slice, from one place on, before another, are searched in its block. Raises CorruptionError."""
+    of a slice, from one place on, before another, are searched in its block. Raise CorruptionError."""
     rows = _search(blocks, slices, wanted)
     firsts = offsets_of(np.array([block.entries for block in blocks], dtype=np.int64))
     homes = np.searchsorted([low for low, _ in slices], np.arange(len(wanted)), side="right") - 1

@@ -67,7 +67,7 @@ def merge_runs(
     options           of SortedFileWriter; by default, columns get a zone map if any of the runs has one. Blocks that
                       are copied keep their size, between a half and twice block_size
 
-    Raises SchemaError if the runs' value columns differ, InvalidArgumentError for no runs.
+    Raise SchemaError if the runs' value columns differ, InvalidArgumentError for no runs.
     """
     if not runs:
         raise InvalidArgumentError("there is nothing to merge: give at least one run, oldest first")
@@ -101,7 +101,7 @@ def copy_with_tails(
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
     """Write a file of the entries of a run with other last bytes of the keys: `change` returns those of some keys,
-    uint8 [n, width], from their own. Values are copied as stored. Raises InvalidArgumentError if the keys no longer
+    uint8 [n, width], from their own. Values are copied as stored. Raise InvalidArgumentError if the keys no longer
     ascend from block to block; within a block the caller guarantees it."""
     blocks = range(len(run.index.entries))
     pairs = zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True)
@@ -173,7 +173,7 @@ class _MergingWriter(SortedFileWriter):
         return is_usual_size and is_one_partition and self._compressor is not None and self._bounds.keys() <= {*columns}
 
     def copy(self, block: Block, info: BlockInfo, bounds: dict[str, BlockBounds]) -> None:
-        """Add a block as it is stored. Raises CorruptionError if it is damaged."""
+        """Add a block as it is stored. Raise CorruptionError if it is damaged."""
         block.check()
         deleted = block.deleted()
         if (0 if deleted is None else int(deleted.sum())) != info.deleted:
@@ -183,7 +183,7 @@ class _MergingWriter(SortedFileWriter):
         self._put_block(block.moved_to(self.size_bytes), info._replace(offset=self.size_bytes), bounds)
 
     def copy_with_tails(self, block: Block, info: BlockInfo, tails: np.ndarray) -> None:
-        """Add a block with other last bytes of its keys. Raises InvalidArgumentError, CorruptionError."""
+        """Add a block with other last bytes of its keys. Raise InvalidArgumentError, CorruptionError."""
         keys, width = block.keys, tails.shape[1]
         ends = (keys.key_at(i)[:-width] + tails[i].tobytes() for i in (0, len(keys) - 1))
         first, last = ends

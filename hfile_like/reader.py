@@ -108,7 +108,7 @@ class SortedFileReader(BlockReader):
         self, wanted: Sequence[tuple[str, Sequence[int] | np.ndarray]], gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[np.ndarray]:
         """Return uint8 [k, stride] each: rows of some row tables, by name, in one request to the source. Rows no
-        further apart than `gap_bytes` are one read. Raises InvalidArgumentError for a name or a row that does not
+        further apart than `gap_bytes` are one read. Raise InvalidArgumentError for a name or a row that does not
         exist."""
         self.check_open()
         requests = [(named("row table", name, self.footer.row_tables), rows) for name, rows in wanted]

@@ -25,7 +25,7 @@ def stored_rows(rows: np.ndarray, offset: int) -> bytes:
 
 
 def row_chunks(rows: np.ndarray | Iterable[np.ndarray], stride: int) -> Iterable[np.ndarray]:
-    """Yield chunks of rows, each checked to be uint8 [n, stride]. Raises InvalidArgumentError."""
+    """Yield chunks of rows, each checked to be uint8 [n, stride]. Raise InvalidArgumentError."""
     for chunk in [rows] if isinstance(rows, np.ndarray) else rows:
         if not isinstance(chunk, np.ndarray) or chunk.dtype != np.uint8 or chunk.ndim != 2 or chunk.shape[1] != stride:
             shape = getattr(chunk, "shape", None)
@@ -38,7 +38,7 @@ def read_rows(
     source: Source, section: RowTable, indices: Sequence[int] | np.ndarray, gap_bytes: int = COALESCE_GAP_BYTES
 ) -> np.ndarray:
     """Return uint8 [k, stride]: the rows at `indices` (any order, repeats allowed), in that order. Only their ranges
-    are read; rows closer than `gap_bytes` are one range. Raises CorruptionError for a row that fails its checksum,
+    are read; rows closer than `gap_bytes` are one range. Raise CorruptionError for a row that fails its checksum,
     InvalidArgumentError for an index that does not exist."""
     return read_rows_of_tables(source, [(section, indices)], gap_bytes)[0]
 

@@ -47,7 +47,7 @@ def read_block_range(
     include_deleted: bool = False,
 ) -> pa.Table:
     """Return the entries of the blocks in a range (a GroupHandle's offset and length), without a footer: one range
-    read. `schema`: of the value columns, with which the file was written. Raises CorruptionError if the range does not
+    read. `schema`: of the value columns, with which the file was written. Raise CorruptionError if the range does not
     contain whole blocks of that schema."""
     schema = check_schema(schema)
     if offset < 0 or length < 0:
@@ -69,7 +69,7 @@ def read_block_range(
 
 
 def block_entries(block: Block, positions: Sequence[int], rows: Rows | None = None) -> Entries:
-    """Return the entries of a block, or those at `rows`, with the columns at `positions`. Raises CorruptionError."""
+    """Return the entries of a block, or those at `rows`, with the columns at `positions`. Raise CorruptionError."""
     deleted = block.deleted()
     if rows is None or (isinstance(rows, slice) and rows == slice(0, block.entries)):
         return Entries(block.keys.to_arrow(), [block.column(p).to_arrow() for p in positions], deleted)

@@ -121,7 +121,7 @@ def name_of(source: object) -> str | None:
 def read_exact(
     source: Source, ranges: Sequence[tuple[int, int]], gap_bytes: int = COALESCE_GAP_BYTES
 ) -> list[memoryview]:
-    """Return the bytes of each (offset, length); neighbours are one read. Raises CorruptionError if the source ends
+    """Return the bytes of each (offset, length); neighbours are one read. Raise CorruptionError if the source ends
     before, StorageError if it fails."""
     if len(ranges) < 2:
         return _read_all(source, list(ranges)) if ranges else []
@@ -238,7 +238,7 @@ Output = PathOutput | ObjectOutput
 
 
 def open_output(target: object) -> Output:
-    """Return an output for a path or a writable file object. Raises InvalidArgumentError, StorageError."""
+    """Return an output for a path or a writable file object. Raise InvalidArgumentError, StorageError."""
     if isinstance(target, (str, os.PathLike)):
         return PathOutput(target)
     if callable(getattr(target, "write", None)):

@@ -147,7 +147,7 @@ class TemplateColumn:
         return parts
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
-        """Return the values at `rows`; `valid`: bool [k], False if null. Raises CorruptionError for a number with more
+        """Return the values at `rows`; `valid`: bool [k], False if null. Raise CorruptionError for a number with more
         digits than it may have."""
         count = row_count(rows)
         if all(part.kind == LITERAL for part in self._parts):

@@ -138,7 +138,7 @@ class SortedFileWriter:
     ) -> None:
         """Add entries. `keys`: binary [n], strictly ascending, above all keys written before. `values`: n rows of the
         schema's columns, in any order; None for all null. `deleted`: booleans [n], True for a tombstone. `copy=False`:
-        the caller does not change the arrays until the file is closed, so none is copied. Raises InvalidArgumentError
+        the caller does not change the arrays until the file is closed, so none is copied. Raise InvalidArgumentError
         (naming the key out of order) or SchemaError before anything is written."""
         self._check_open()
         parts = normalize_input(self.schema, keys, values, deleted)
@@ -248,7 +248,7 @@ class SortedFileWriter:
         self._put(data)
 
     def end_group(self, name: str) -> GroupHandle:
-        """End the block, and name the blocks since the last group: readers read them in one range. Raises
+        """End the block, and name the blocks since the last group: readers read them in one range. Raise
         InvalidArgumentError for a name twice, or if a row table was written in between."""
         self._check_open()
         self._check_name("group", name, self.groups)
@@ -280,7 +280,7 @@ class SortedFileWriter:
 
     def write_rows(self, name: str, rows: np.ndarray | Iterable[np.ndarray], stride: int) -> RowTable:
         """Write rows of `stride` bytes, each with its own checksum, so that any of them is one range read.
-        `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; if chunks
+        `rows`: uint8 [n, stride], or chunks of that. Raise InvalidArgumentError for another shape; if chunks
         before it were written, the file is discarded."""
         self._check_open()
         self._check_name("row table", name, self.row_tables)

@@ -3,23 +3,18 @@
 A kind of index is a folder with `kind.py`, whose `KIND` is a `kind.IndexKind`; its name is in `kind.NAMES`. Scans,
 commits and writers call kinds through this protocol. `scan/` also calls statistics by name: every table has them.
 
-    define                                   check columns and options (`columns.py` has both checks); return one
-                                             `IndexState` per index
-    build                                    index files that the index lacks (`parquet/footers.open_indexed`); return a
-                                             `BuildResult`: the runs, and the files that were left out.
-                                             `BuildContext.path` returns each run's path, so that a failure removes the
-                                             file
-    part_spec                                return a picklable object with which a writer's task builds a part of the
-                                             index from the rows that it writes
-    commit                                   add the parts that a commit's tasks built (`CommitContext.parts_of`)
-    merge                                    return an index with fewer runs, or the same index if a merge does not pay
-    probes                                   return what the index can prove about a predicate; each `Probe` returns the
-                                             possible outcomes per file
-    is_current, renewed, referenced_files    whether old runs can still be used for a column; which files a run
-                                             references
+    define       check columns and options (`columns.py` has both checks); return one `IndexState` per index
+    build        index files that the index lacks (`parquet/footers.open_indexed`); return a `BuildResult`: the runs
+                 and the files that were left out. `BuildContext.path` returns each run's path: a failure removes it
+    part_spec    return a picklable object with which a writer's task builds a part of the index from the rows that it
+                 writes
+    commit       add the parts that a commit's tasks built (`CommitContext.parts_of`)
+    merge        return an index with fewer runs, or the same index if a merge does not pay
+    probes       return what the index can prove about a predicate; each `Probe` returns the possible outcomes per file
+    is_current, renewed, referenced_files    whether old runs are still usable for a column; the files of a run
 
-A run is one immutable sorted-block file that contains its own metadata (`state/runs.py: written_as`). Only its kind
-reads its keys. A kind excludes outcomes only for files that have entries in it. ANY excludes nothing and is always
+A run is one immutable sorted-block file that contains its own path (`state/runs.py: written_as`). Only its kind reads
+its keys. A kind excludes outcomes only for files that have entries in it. ANY excludes nothing and is always
 correct. The callers maintain the coverage (`state/coverage.py`): a file in no run is read.
 
     stats/        bounds and counts of columns, per file and per partition

@@ -50,7 +50,7 @@ class Node:
         raise no_truth(self)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}  # of this process alone
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}  # differs by process
 
 
 def _beside(kind: type[And | Or], node: Node, term: Node) -> Node:

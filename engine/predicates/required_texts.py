@@ -29,9 +29,9 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True)
 class Text:
-    """The value contains the text. With `any_case`, an ASCII letter of the text matches that letter in either case in
-    the value, and three other characters that DuckDB and RE2 treat as equal to one (U+0130, U+017F, U+212A). Other
-    letters may match anything."""
+    """The value contains the text. With `any_case`, an ASCII letter of the text matches that letter in either case, or
+    one of the three other characters that DuckDB and RE2 treat as equal to it (U+0130, U+017F, U+212A). Other letters
+    may match anything."""
 
     text: str
     any_case: bool = False

@@ -208,7 +208,7 @@ def set_cache_budget(budget_bytes: int) -> None:
     own cache. Set more if a process queries many tables in turn, or opens tables with `cache="coarse"`. What a handle
     itself contains (its version, its list of files) is released with the handle and does not count.
 
-    Raises InvalidArgumentError if the argument is not a number of bytes.
+    Raise InvalidArgumentError if the argument is not a number of bytes.
     """
     if not is_integer(budget_bytes, 0):
         raise InvalidArgumentError(f"a cache's budget is a number of bytes, 0 or more, not {budget_bytes!r}")

@@ -38,7 +38,7 @@ class FieldError(ValueError):
 
 
 def parse_json(data: bytes, max_bytes: int) -> Any:
-    """Return the value of a UTF-8 JSON text. Raises FieldError if it is not JSON, names a field twice, contains NaN or
+    """Return the value of a UTF-8 JSON text. Raise FieldError if it is not JSON, names a field twice, contains NaN or
     an infinity, or is larger or deeper than anything that Skipstone writes."""
     check_size(data, max_bytes)
     try:

@@ -196,7 +196,7 @@ class Instant:
         return replace(self, commit_states={c: state for c, state in merged.items() if state != COMPLETED})
 
     def version_of_savepoint(self, name: str) -> int:
-        """Return the version that a savepoint names. Raises InvalidArgumentError if no savepoint has that name."""
+        """Return the version that a savepoint names. Raise InvalidArgumentError if no savepoint has that name."""
         version = self.savepoints.get(name) if isinstance(name, str) else None
         if version is None:
             names = ", ".join(map(repr, sorted(self.savepoints))) or "none"
@@ -256,7 +256,7 @@ class Instant:
         return tuple(path for path, number in self.columns.items() if number in ids)
 
     def to_bytes(self) -> bytes:
-        """Return the sealed text. Raises StorageError if it is larger than what readers accept."""
+        """Return the sealed text. Raise StorageError if it is larger than what readers accept."""
         document = _document(self)
         try:
             check_size(document, INSTANT_BYTES_MAX)

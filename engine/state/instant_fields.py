@@ -52,7 +52,7 @@ from .instant import COMMIT_STATES, INSTANT_FORMAT, FileSchema, Instant, checksu
 
 def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_part: bool = False) -> Instant:
     """Return the instant of a sealed text, read from a file at `path` that was written at `modified_us` by the clock of
-    its storage. Raises CorruptionError if it is not complete, or a value is not allowed; FormatVersionError if it is of
+    its storage. Raise CorruptionError if it is not complete, or a value is not allowed; FormatVersionError if it is of
     another format. If `is_part`, fields may name parts of the instant that were left out."""
     try:
         check_size(data, INSTANT_BYTES_MAX)

@@ -43,7 +43,7 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
     """Yield the instants after `base`, ascending; two requests if there is none. Exhaust this before you publish.
     `looked`: what `look` has just returned.
 
-    Raises CommitConflictError if `base` is missing: the table was removed, or created again. Raises CorruptionError,
+    Raise CommitConflictError if `base` is missing: the table was removed, or created again. Raise CorruptionError,
     which states what to do, if a version between it and the newest, or the newest, is lost, damaged or another table's.
     """
     hinted, names = looked or look(timeline, base)

@@ -217,7 +217,7 @@ def append(
     """Return the runs, oldest first, with the entries of a new segment. If that is cheap, these are merged with the
     last runs and are written only once.
 
-    Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run. With `leave_damaged` that stays
+    Raise CorruptionError, FormatVersionError or FileMissingError for a damaged run. With `leave_damaged` that stays
     unchanged, and only newer runs are merged.
     """
     if not new.num_entries:
@@ -242,7 +242,7 @@ def append(
         try:
             return (*(run for level in levels[:start] for run in level), *merged(start))
         except DAMAGE as error:
-            if not leave_damaged or start == len(levels):  # the new entries are damaged or missing: there is no commit
+            if not leave_damaged or start == len(levels):  # the new entries are damaged or missing: the commit fails
                 raise
             warn_of_damage(error)
     raise AssertionError("the last round merges nothing old")
@@ -271,7 +271,7 @@ def compact(
 ) -> tuple[Run, ...] | None:
     """Return the runs, oldest first, merged into one, or into two if the oldest is much larger than the others. Return
     None if nothing changes. With `live` (file ids, uint64, ascending) entries of other files are left out, if there are
-    many. Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
+    many. Raise CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
     numbers = count()
     result, written = runs, set[str]()
     while True:

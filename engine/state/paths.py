@@ -23,7 +23,7 @@ _ODD = (b"//", b"/.", b":", b"\\", b"\0")
 
 
 def paths_of(given: object) -> list[str]:
-    """Return the paths that a caller passed: one, or a list of them. Raises InvalidArgumentError for anything else."""
+    """Return the paths that a caller passed: one, or a list of them. Raise InvalidArgumentError for anything else."""
     if isinstance(given, (str, os.PathLike)):
         return [os.fspath(given)]
     if not isinstance(given, Iterable) or isinstance(given, (bytes, dict)):
@@ -36,7 +36,7 @@ def paths_of(given: object) -> list[str]:
 
 
 def relative_paths(storage: Storage, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return `relative_path` of each. Raises InvalidArgumentError for a path that names no file."""
+    """Return `relative_path` of each. Raise InvalidArgumentError for a path that names no file."""
     pieces = []
     for piece in _pieces(paths):
         is_tidy = _is_tidy(piece)

@@ -200,7 +200,7 @@ NewEntries = EntryBatch | SortedEntries
 
 
 def files_of(reader: SortedFileReader) -> IdRanges:
-    """Return the ids in the meta of a run whose format has `file_ids`. Raises CorruptionError."""
+    """Return the ids in the meta of a run whose format has `file_ids`. Raise CorruptionError."""
     data = reader.meta(FILES_META) if FILES_META in reader.metas() else b"?"
     if len(data) % 16 == 0:
         pairs = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)

@@ -58,7 +58,7 @@ def get_by_ids(
     readers: RunReaders, runs: Sequence[Run], prefix: bytes, ids: np.ndarray, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
     """Return the live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending;
-    the columns). `ids`: uint64, ascending. Raises DamagedRun."""
+    the columns). `ids`: uint64, ascending. Raise DamagedRun."""
     layers = []
     for run in reversed(runs) if len(ids) else ():
         if run.may_hold(prefix):
@@ -70,7 +70,7 @@ def get_by_ids(
 def numbered_entries(
     readers: RunReaders, runs: Sequence[Run], prefix: bytes, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
-    """Return all live entries below a prefix that a file's number, or its first bytes, follows. Raises DamagedRun."""
+    """Return all live entries below a prefix that a file's number, or its first bytes, follows. Raise DamagedRun."""
     layers = []
     names = tuple(columns)
     for run in reversed(runs):
@@ -145,7 +145,7 @@ def entries_between(
     schema: pa.Schema,
 ) -> tuple[np.ndarray, pa.Table]:
     """Return the live entries below a prefix whose numbers are between `ends`, both inclusive, as `get_by_ids` does.
-    Raises DamagedRun."""
+    Raise DamagedRun."""
     keys = [prefix + end.to_bytes(8, "big") for end in ends]
     name = ("numbered", prefix, tuple(columns))
     layers = []
@@ -175,7 +175,7 @@ def numbers_with(
     """Return the numbers (uint64, ascending) of entries below a prefix whose column of strings contains wanted values,
     and that are live within a run. A newer run may contradict this, which `get_by_ids` resolves. `wanted`: values, each
     with the first and last number that they may have, ascending. With `keep` small runs are decoded whole, and cached
-    for the next query. Raises DamagedRun."""
+    for the next query. Raise DamagedRun."""
     if not wanted:
         return np.empty(0, np.uint64)
     every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)

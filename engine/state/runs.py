@@ -79,7 +79,7 @@ class RunReaders:
         return readers
 
     def reader(self, run: Run) -> SortedFileReader:
-        """Return the reader of a run, opened with one read of its tail. Raises CorruptionError for a damaged run,
+        """Return the reader of a run, opened with one read of its tail. Raise CorruptionError for a damaged run,
         FileMissingError for a missing one."""
         return self._opened(run)[0]
 

@@ -65,7 +65,7 @@ class Timeline:
         self._published: tuple[str | None, Entry | None] = (None, None)  # the transaction and the file of the last one
 
     def read(self, version: int) -> Instant:
-        """Return one version. Raises NotATableError if there is none of that number, CorruptionError if its file is
+        """Return one version. Raise NotATableError if there is none of that number, CorruptionError if its file is
         damaged, or contains another version, or another table's."""
         instant = self.find(version)
         if instant is None:
@@ -207,7 +207,7 @@ class Timeline:
             latest.check_kept(instant.version)
 
     def publish(self, instant: Instant) -> bool:
-        """Put an instant if its version is free. Return False if another transaction has it. Raises StorageError if
+        """Put an instant if its version is free. Return False if another transaction has it. Raise StorageError if
         that is unknown, or the instant cannot be made durable: then it may be stored, or not."""
         if instant.version > 1 and folder_number(instant.version) != folder_number(instant.version - 1):
             self._settle(instant.version - 1)
@@ -304,7 +304,7 @@ class Timeline:
             return None
 
     def _parsed(self, version: int, entry: Entry, data: bytes) -> Instant:
-        """Return the instant in a version's file. Raises CorruptionError if it is damaged, or another version's."""
+        """Return the instant in a version's file. Raise CorruptionError if it is damaged, or another version's."""
         path = f"{self.storage.uri}/{instant_path(version)}"
         instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if instant.version != version:
@@ -320,7 +320,7 @@ class Timeline:
             raise CorruptionError("an instant of another table", path=path, check="table", hint=REMEDY)
 
     def find(self, version: int) -> Instant | None:
-        """Return one version; None if nothing is stored under its name. Raises CorruptionError as `read`."""
+        """Return one version; None if nothing is stored under its name. Raise CorruptionError as `read`."""
         read = self._stored(version)
         if read is None:
             return None

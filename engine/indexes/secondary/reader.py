@@ -26,7 +26,7 @@ from .hits import Found, Hits, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
 _THREADS_MAX = 16
-_JOIN_KEYS = 1 << 15  # that a thread looks up
+_JOIN_KEYS = 1 << 15  # keys per look-up of a thread
 JOIN_ROWS = 1 << 20
 _EVERY = b"", b"\xff"  # all keys: the ends of a range may be long, and are not copied for each block inside it
 
