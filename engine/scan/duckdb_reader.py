@@ -32,7 +32,7 @@ from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, is_supported, nan_rows, to_arrow
 from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter, type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
-from .file_tasks import FileTask, ReadContext, rows_kept
+from .file_tasks import FileTask, ReadContext, rows_read
 from .planning import Pair, PlannedScan
 from .prune import KEPT_FILES_MAX, PruneRequest, prune
 from .steps import Steps
@@ -199,14 +199,15 @@ class DuckDBReader:
         return sum(self._results(pairs, left, counted))
 
     def groups(
-        self, pairs: Sequence[Pair], names: Sequence[str], left: list[Pair]
+        self, pairs: Sequence[Pair], names: Sequence[str], left: list[Pair], *, counts: bool
     ) -> Iterator[tuple[list[pa.ChunkedArray], np.ndarray]]:
-        """The values of some columns (dotted paths) that occur in the matching rows of some files, with their counts,
-        ascending per chunk, nulls last. Files that DuckDB cannot read are added to `left`."""
+        """The values of some columns (dotted paths) that occur in the matching rows of some files, with their counts
+        (1 if `counts` is false), ascending per chunk, nulls last. Files that DuckDB cannot read are added to `left`."""
 
         def grouped(query: Query, opened: Any) -> tuple[list[pa.ChunkedArray], np.ndarray]:
             keys = ", ".join(f"{self.writer.leaf_text(name)} AS {quoted(str(i))}" for i, name in enumerate(names))
-            text = f"SELECT {keys}, count(*) AS {_COUNT} FROM ({query.text}) GROUP BY ALL ORDER BY ALL NULLS LAST"
+            count = "count(*)" if counts else "1"
+            text = f"SELECT {keys}, {count} AS {_COUNT} FROM ({query.text}) GROUP BY ALL ORDER BY ALL NULLS LAST"
             rows = to_arrow(opened, text)
             return rows.columns[:-1], to_numpy(rows.column(_COUNT)).astype(np.int64)
 
@@ -346,7 +347,7 @@ class DuckDBReader:
         """A file, or row groups of a large one."""
         task, groups = pair
         rows_max = self._values_max // max(len(self.writer.used), 1)
-        if groups.kept is None or groups.first_rows is None or rows_kept(*pair) <= 2 * rows_max:
+        if groups.kept is None or groups.first_rows is None or rows_read(*pair) <= 2 * rows_max:
             yield Piece(task, groups)
             return
         begin = rows = 0

@@ -36,7 +36,7 @@ from ..predicates import (
 from ..predicates.duckdb_trees import EXACT_TYPES
 from ..predicates.literals import Temporal, literal_sql, literal_value, quoted, string_sql
 from .duckdb_connection import guarded, guarded_key
-from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
+from .file_tasks import FileTask, ReadContext, RowGroups, rows_read
 
 FILE, ROW = "__skipstone_file", "__skipstone_row"
 VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
@@ -46,6 +46,7 @@ _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
 _RANGES_MAX = 200  # ranges of more rows
+_ROWS_PER_NAMED_ROW = 2048  # that DuckDB decodes: a vector
 _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read together
 # Of more files with positions of their own, and so with a SELECT each, the condition on values is tested if there is
 # one: for 50 to 500 rows in each of 60 files that takes a quarter to an eighteenth of the time.
@@ -62,9 +63,7 @@ class Piece:
     @property
     def row_count(self) -> int:
         """How many rows are read, about."""
-        if self.task.rows is not None:
-            return min(len(self.task.rows) * 2048, rows_kept(self.task, self.groups))
-        return rows_kept(self.task, self.groups)
+        return rows_read(self.task, self.groups, per_named_row=_ROWS_PER_NAMED_ROW)
 
 
 @dataclass

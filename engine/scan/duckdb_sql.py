@@ -37,7 +37,7 @@ from .duckdb_reader import DuckDBReader, kept_of
 from .duckdb_select import Piece, type_text, values_within
 from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .file_reader import check_identities
-from .file_tasks import FileTask, RowGroups, rows_kept
+from .file_tasks import FileTask, RowGroups, rows_read
 from .plan import Plan
 from .planned_rows import answered_by_index, to_merge
 from .planning import Pair, PlannedScan
@@ -516,7 +516,7 @@ def _pieces(pairs: list[Pair]) -> list[Piece]:
 
     DuckDB skips row groups by their statistics, and pushes more into one SELECT than into several.
     """
-    kept = sum(len(task.rows) if task.rows is not None else rows_kept(task, groups) for task, groups in pairs)
+    kept = sum(rows_read(*pair) for pair in pairs)
     if len(pairs) <= _PARTS_MAX and 2 * kept <= sum(task.row_count for task, _ in pairs):
         return [Piece(task, groups) for task, groups in pairs]
     whole = (task if task.rows is None else replace(task, rows=None) for task, _ in pairs)

@@ -17,7 +17,7 @@ from ...base.versions import accepted
 from ...errors import InvalidArgumentError, PredicateError
 from ..predicates import And, Constant, Node, parse, unknowns
 from .file_reader import check_identities, planned_entry
-from .file_tasks import FileTask, RowGroups, rows_kept
+from .file_tasks import FileTask, RowGroups, rows_read
 from .lake_dataset import LakeDataset, RowSource
 from .planned_rows import read_pairs
 
@@ -80,7 +80,7 @@ def _tasks_for_polars(polars: Any, plan: PlannedScan, schema: pl.Schema) -> list
     pairs = plan.pairs_to_read()
     if any(task.rows is not None or groups.total != len(groups.kept or []) for task, groups in pairs if groups.kept):
         return []  # an index chose rows, or row groups
-    if sum(rows_kept(*pair) for pair in pairs) * len(names) < _POLARS_VALUES_MIN:
+    if sum(rows_read(*pair) for pair in pairs) * len(names) < _POLARS_VALUES_MIN:
         return []
     context = plan.context
     for task in {task.schema_id: task for task, _ in pairs}.values():

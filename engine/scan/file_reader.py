@@ -25,7 +25,7 @@ from ..parquet.footers import chunk_ranges, corruption_errors, open_by_footer, o
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
-from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 from .steps import count_of
 
 if TYPE_CHECKING:
@@ -472,11 +472,6 @@ def rows_at(reader: FileReader, group: int, wanted: np.ndarray, names: Sequence[
     if sum(part.num_rows for part in parts) != len(wanted):
         raise CorruptionError("contains fewer rows than its footer says", path=reader.task.path, check="parquet")
     return reader.shaped(reader.renamed(pa.Table.from_batches(parts), stored), names, len(wanted))
-
-
-def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
-    """How many rows of a file are looked at, about."""
-    return rows_kept(task, groups) if task.rows is None else len(task.rows)
 
 
 def width_of(context: ReadContext) -> int:

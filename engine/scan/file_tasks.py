@@ -137,6 +137,12 @@ class RowGroups:
     all_match: list[bool] | None = None
     first_rows: list[int] | None = None
 
+    @classmethod
+    def all_of(cls, task: FileTask) -> RowGroups:
+        """What is read of a file whose row groups are not known."""
+        is_empty = not task.has_rows or (task.rows is not None and not len(task.rows))
+        return cls([], 0, [], []) if task.may_prune and is_empty else cls(None)
+
     def part(self, chosen: Sequence[int]) -> RowGroups:
         """Some of the kept row groups, by their position among these."""
 
@@ -146,9 +152,11 @@ class RowGroups:
         return RowGroups(of(self.kept), self.total, of(self.row_counts), of(self.all_match), of(self.first_rows))
 
 
-def rows_kept(task: FileTask, groups: RowGroups) -> int:
-    """Estimate how many rows the kept row groups of a file contain."""
-    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
+def rows_read(task: FileTask, groups: RowGroups, *, per_named_row: int = 1) -> int:
+    """Estimate how many rows of a file are decoded: those of the kept row groups, or so many per row that an index
+    named."""
+    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
+    return row_count if task.rows is None else min(len(task.rows) * per_named_row, row_count)
 
 
 # -- made on the driver ------------------------------------------------------------------------------------------------

@@ -35,8 +35,10 @@ _WAITING_ROWS_MAX = 1 << 22  # of groups that are not merged yet
 _ROWS_PER_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
-def group_counts(plan: PlannedScan, by: str | Sequence[str], *, check: bool | None = None) -> pa.Table:
-    """See `Plan.count`."""
+def group_counts(
+    plan: PlannedScan, by: str | Sequence[str], *, check: bool | None = None, counts: bool = True
+) -> pa.Table:
+    """See `Plan.count`. If `counts` is false, the counts have no meaning: DuckDB takes a seventh less time."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise InvalidArgumentError(f"by= names one column or several, each once, not {by!r}")
@@ -44,7 +46,7 @@ def group_counts(plan: PlannedScan, by: str | Sequence[str], *, check: bool | No
     plan.check_evaluable()
     groups = _Groups(plan, names, dtypes)
     with plan.step("rows", "row groups") as step:
-        groups.count(check)
+        groups.count(check, counts=counts)
         step.came_in, step.went_out, step.index = groups.looked_at, groups.read, groups.index
         step.note = f"counted by {', '.join(names)}: row groups that were read, of those that bounds left undecided"
     return groups.table()
@@ -62,7 +64,7 @@ class _Groups:
         self.looked_at = self.read = 0
         self.index = "fine statistics"
 
-    def count(self, check: bool | None) -> None:
+    def count(self, check: bool | None, *, counts: bool) -> None:
         plan = self._plan
         merged = None if plan.request.merged is None else rows_where_merged(plan, self._context.columns)
         if merged is not None:  # bounds of slices with logs decide nothing
@@ -80,9 +82,10 @@ class _Groups:
         if decided.all():
             return
         duckdb, by_duckdb, others = by_reader(plan, self._undecided(decided), self._context, is_aggregated=True)
-        for columns, counts in duckdb.groups(by_duckdb, self._names, others) if duckdb is not None else ():
+        found = () if duckdb is None else duckdb.groups(by_duckdb, self._names, others, counts=counts)
+        for columns, row_counts in found:
             flat = zip(map(canon.flatten, columns), self._dtypes, strict=True)
-            self._add([column.cast(dtype) for column, dtype in flat], counts)
+            self._add([column.cast(dtype) for column, dtype in flat], row_counts)
         for tables in plan.side_by_side(lambda pair: list(read_matches(*pair, self._context, plan.storage)), others):
             for rows in tables:
                 self._add_rows(rows)

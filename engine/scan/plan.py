@@ -287,7 +287,7 @@ class Plan:
         list of columns as a Table. `limit` is ignored. See `count(by=)`."""
         from .group_counts import group_counts
 
-        groups = group_counts(self.planning, columns, check=check)
+        groups = group_counts(self.planning, columns, check=check, counts=False)
         if isinstance(columns, str):
             return groups.column(0).combine_chunks()
         return groups.select(list(range(len(columns))))

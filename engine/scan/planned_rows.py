@@ -22,10 +22,9 @@ from .file_reader import (
     matching,
     positions_of_matches,
     read_matches,
-    rows_looked_at,
     width_of,
 )
-from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
+from .file_tasks import FileTask, ReadContext, rows_read
 from .planning import THREADS, Pair, PlannedScan
 from .row_groups import row_groups_of
 
@@ -63,7 +62,7 @@ def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | N
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in paths]
-            step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
+            step.came_in += sum(rows_read(*pair) for pair in pairs)
             try:
                 rows_left = None if limit is None else limit - row_count
                 for of_files in read_pairs(plan, pairs, context, at_once=at_once, limit=rows_left):
@@ -134,7 +133,7 @@ def positions(plan: PlannedScan) -> dict[str, np.ndarray]:
     pairs = plan.pairs_to_read()
     with plan.step("rows", "rows") as step:
         step.note = "positions"
-        step.came_in = sum(rows_looked_at(*pair) for pair in pairs)
+        step.came_in = sum(rows_read(*pair) for pair in pairs)
         of_files = plan.side_by_side(lambda pair: positions_of_matches(*pair, plan.context, plan.storage), pairs)
         rows = {task.path: rows for (task, _), rows in zip(pairs, of_files, strict=True) if len(rows)}
         step.went_out = sum(map(len, rows.values()))
@@ -227,13 +226,8 @@ def _why_pyarrow(plan: PlannedScan, pairs: list[Pair], context: ReadContext, lim
         return "few rows are wanted"
     if plan.reader == "duckdb":
         return ""
-    return "little is read" if sum(_rows_decoded(*pair) for pair in pairs) * width_of(context) <= values_min else ""
-
-
-def _rows_decoded(task: FileTask, groups: RowGroups) -> int:
-    """How many rows of a file pyarrow decodes, about."""
-    row_count = rows_kept(task, groups)
-    return row_count if task.rows is None else min(len(task.rows) * _ROWS_PER_NAMED_ROW, row_count)
+    row_count = sum(rows_read(*pair, per_named_row=_ROWS_PER_NAMED_ROW) for pair in pairs)
+    return "little is read" if row_count * width_of(context) <= values_min else ""
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

@@ -345,7 +345,11 @@ class PlannedScan:
             pairs = self.pairs
         else:
             tasks = self.tasks_to_read(self.pruned if pruned is None else pruned)
-            pairs = list(zip(tasks, row_groups_of(tasks, self.context, self.index_storage), strict=True))
+            if any(task.fine for task in tasks):
+                groups = row_groups_of(tasks, self.context, self.index_storage)
+            else:
+                groups = [RowGroups.all_of(task) for task in tasks]
+            pairs = list(zip(tasks, groups, strict=True))
         return [pair for pair in pairs if pair[1].kept != []]
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:

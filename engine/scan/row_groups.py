@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -35,8 +36,6 @@ def row_groups_of(
 ) -> list[RowGroups]:
     """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
     from `storage`, the index's. One result a task, in order."""
-    if fine is None and not any(task.fine for task in tasks):
-        return [whole_file(task) for task in tasks]
     terms = terms_of(context.pruning)
     probed: list[_Probed] = []
 
@@ -58,16 +57,15 @@ def row_groups_of(
     survives = (can_match(predicate_outcomes) & (fine.row_count > 0)) | ~may_prune
     every = only_true(predicate_outcomes) & may_prune
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
-    for task, start, end in zip(tasks, bounds[:-1], bounds[1:], strict=True):
-        if task.rows is not None and task.may_prune and end > start:
-            wanted_counts = row_counts_in_groups(task, fine.row_count[start:end])
-            survives[start:end] &= wanted_counts > 0
-            every[start:end] &= (
-                wanted_counts == fine.row_count[start:end]
-            )  # a look-up's predicate says nothing of its keys
+    units = [slice(start, end) for start, end in pairwise(bounds)]
+    for task, own in zip(tasks, units, strict=True):
+        if task.rows is not None and task.may_prune and own.stop > own.start:
+            wanted_counts = row_counts_in_groups(task, fine.row_count[own])
+            survives[own] &= wanted_counts > 0
+            every[own] &= wanted_counts == fine.row_count[own]  # a look-up's predicate says nothing of its keys
     return [
-        _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_listed[i] else whole_file(tasks[i])
-        for i in range(len(tasks))
+        _of_task(fine, survives, every, units[i]) if fine.is_listed[i] else RowGroups.all_of(task)
+        for i, task in enumerate(tasks)
     ]
 
 
@@ -101,13 +99,6 @@ def kept_row_groups(tasks: Sequence[FileTask], context: ReadContext, storage: St
         if task.is_exact:
             kept.certain[own] = np.array(of_task.all_match, dtype=bool) | task.all_match
     return kept
-
-
-def whole_file(task: FileTask) -> RowGroups:
-    """What is read of a file whose row groups are not known."""
-    if task.may_prune and (not task.has_rows or (task.rows is not None and not len(task.rows))):
-        return RowGroups([], 0, [], [])
-    return RowGroups(None)
 
 
 def _of_task(fine: FineRows, survives: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:

@@ -19,7 +19,7 @@ from ...errors import InvalidArgumentError, StorageError
 from .interface import Entry, FileMissingError, Ranged, RangeFile, Storage, UncertainPutError, UnreachableError
 from .local import LocalStorage
 from .places import StorageOptions, is_uri, local_path_of, place_of
-from .wrappers import Counted, Usage, reading_of
+from .wrappers import Counted, Usage, options_of, reading_of
 
 __all__ = [
     "INDEX_FOLDER",
@@ -95,11 +95,6 @@ def open_storages(
 def recorded_name(storage: Storage) -> str:
     """Return the name under which a table records where it is: for a local folder, the path without links."""
     return storage.uri if is_uri(storage.uri) else os.path.realpath(storage.uri)
-
-
-def options_of(*storages: Storage) -> StorageOptions:
-    """Return the options that some storages were opened with."""
-    return next((s.options for s in storages if s.options), StorageOptions())
 
 
 def relative_path(storage: Storage, path: str | os.PathLike) -> str:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from ...base.caching import cached_property
 from ...hfile_like.source import COALESCE_GAP_BYTES
 from .interface import Entry, Range, RangeFile, Storage, merged_ranges
+from .places import StorageOptions
 
 _REQUESTS = frozenset(("stat", "put_if_absent", "put", "replace", "list_folder", "delete"))  # their result has no bytes
 _lock = threading.RLock()  # reentrant: a finalizer that runs in a thread that has it may count
@@ -126,6 +127,11 @@ class Counted:
         """Return the requests until now."""
         with _lock:
             return Usage(self._requests, self._bytes_read, self._waits)
+
+
+def options_of(*storages: Storage) -> StorageOptions:
+    """Return the options that some storages were opened with."""
+    return next((s.options for s in storages if s.options), StorageOptions())
 
 
 def reading_of(storage: Storage | Counted) -> Usage:
