@@ -45,7 +45,6 @@ VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they sav
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
-_RANGES_MAX = 200  # ranges of more rows
 _ROWS_PER_NAMED_ROW = 2048  # that DuckDB decodes: a vector
 _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read together
 # Of more files with positions of their own, and so with a SELECT each, the condition on values is tested if there is
@@ -165,17 +164,20 @@ class QueryWriter:
             if top not in stored:
                 constants[top] = None
         named = [task for task in tasks if task.rows is not None]
-        small = {task.path for task in named if task.row_count <= _SMALL_FILE_ROWS_MAX}
+        within = [_rows_of_groups(piece.groups) for piece in pieces]
+        parted = {piece.task.path for piece, groups in zip(pieces, within, strict=True) if groups}
+        small = {task.path for task in named if task.row_count <= _SMALL_FILE_ROWS_MAX} - parted
         shared = _positions_in_any(named, small)
         alone = len(named) - len(small) if shared else len(named)
         names_positions = not self.tests or alone <= _POSITION_FILES_MAX
         alike: dict[tuple, list[Piece]] = {}
-        for piece in pieces:
+        for piece, groups in zip(pieces, within, strict=True):
             path = piece.task.path
             is_shared = bool(shared) and path in small
-            positions = shared if is_shared else self._positions(piece, names_positions)
+            named_rows = _named_rows(piece.task) if names_positions and not is_shared else ""
+            positions = shared if is_shared else " AND ".join(filter(None, (named_rows, groups)))
             is_own = bool(positions) and not is_shared
-            where = self._condition(piece, is_exact=is_own and piece.task.rows_exact)
+            where = self._condition(piece, is_exact=bool(named_rows) and piece.task.rows_exact)
             if where is None:
                 return None
             joins = (path in self._context.deletes, piece.task.rows is not None and self._is_lookup)
@@ -235,28 +237,9 @@ class QueryWriter:
             text += f" {kind} JOIN {self.prefix}{table} USING ({FILE}, {ROW})" if is_joined else ""
         return text
 
-    def _positions(self, piece: Piece, names_positions: bool) -> str:
-        """A condition on the row number: the rows that an index named, if they are few, or the row groups."""
-        task, groups = piece.task, piece.groups
-        if task.rows is not None and names_positions:
-            if len(task.rows) <= _POSITIONS_MAX:
-                return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
-            ends = np.append(np.flatnonzero(np.diff(task.rows) != 1), len(task.rows) - 1)
-            if len(ends) <= _RANGES_MAX:
-                firsts = task.rows[np.append(0, ends[:-1] + 1)].tolist()
-                return _within(list(zip(firsts, (task.rows[ends] + 1).tolist(), strict=True)))
-        if groups.kept is None or groups.first_rows is None or groups.total == len(groups.kept):
-            return ""
-        ranges: list[tuple[int, int]] = []
-        for first, count in zip(groups.first_rows, groups.row_counts or [], strict=True):
-            if ranges and ranges[-1][1] == first:
-                ranges[-1] = ranges[-1][0], first + count
-            else:
-                ranges.append((first, first + count))
-        return _within(ranges)
-
     def _condition(self, piece: Piece, *, is_exact: bool) -> str | None:
-        """What the rows of a piece are tested by; TRUE if all of them match (`is_exact`: those that are named do)."""
+        """What the rows of a piece are tested by; TRUE if all of them match (`is_exact`: a condition on the row number
+        names exactly the rows that match)."""
         task = piece.task
         if task.rows is None:
             if self._is_lookup or task.all_match or (piece.groups.all_match and all(piece.groups.all_match)):
@@ -315,8 +298,23 @@ def _positions_in_any(named: Sequence[FileTask], small: set[str]) -> str:
     return f"{ROW} IN ({', '.join(map(str, numbers.tolist()))})" if 0 < len(numbers) <= _POSITIONS_MAX else ""
 
 
-def _within(ranges: Sequence[tuple[int, int]]) -> str:
-    """A condition on the row number: it is in one of the ranges."""
+def _named_rows(task: FileTask) -> str:
+    """A condition on the row number: an index named it; "" if it named many."""
+    if task.rows is None or len(task.rows) > _POSITIONS_MAX:
+        return ""
+    return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
+
+
+def _rows_of_groups(groups: RowGroups) -> str:
+    """A condition on the row number: it is in one of the kept row groups; "" if these are all, or not known."""
+    if groups.kept is None or groups.first_rows is None or groups.total == len(groups.kept):
+        return ""
+    ranges: list[tuple[int, int]] = []
+    for first, count in zip(groups.first_rows, groups.row_counts or [], strict=True):
+        if ranges and ranges[-1][1] == first:
+            ranges[-1] = ranges[-1][0], first + count
+        else:
+            ranges.append((first, first + count))
     return "(" + " OR ".join(f"{ROW} BETWEEN {a} AND {b - 1}" for a, b in ranges) + ")" if ranges else "FALSE"
 
 
