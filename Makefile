@@ -36,7 +36,7 @@ help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
-	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
+	$(FIND_JAVA) && $(VENV)/bin/skipstone demo --spark
 
 test: $(DEV)  ## The tests (TESTS=tests/scan for a part)
 	$(FIND_JAVA) && $(PYTEST) -q --durations=20 --processor-limits $(SIDE_BY_SIDE) $(TESTS)

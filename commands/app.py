@@ -21,6 +21,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..engine.observing import SLOW_PLAN_VARIABLE
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     debug, as_json = "--debug" in arguments, "--json" in arguments
     if not debug:
-        warnings.showwarning = _show_json_warning if as_json else _show_warning
+        warnings.showwarning = partial(_show_warning, as_json)
     if SLOW_PLAN_VARIABLE in os.environ:
         logging.basicConfig(format="%(message)s")  # warnings of slow plans, on stderr
     status = Status.OK
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: Sequence[str]) -> Status:
     count = 2 if words[:1] == ["index"] else 1
     verb = " ".join(words[:count])
-    if verb not in VERBS or "_ARGCOMPLETE" in os.environ:
+    if verb not in VERBS:
         return _help(words)
     given = parser_of(verb).parse_intermixed_args(words[count:])
     return Status(call(_function(verb), vars(given)) or Status.OK)
@@ -118,42 +119,17 @@ def _function(verb: str) -> Callable[..., int | None]:
 
 
 def _help(words: Sequence[str]) -> Status:
-    """Answer words that do not begin with a verb: --help, --version, the completion of a shell, a mistake."""
-    if words == ["--version"]:
-        from importlib.metadata import version
+    """Answer words that do not begin with a verb: --help, --version, a mistake."""
+    from importlib.metadata import version
 
-        print(f"skipstone {version('skipstone')}")
-        return Status.OK
-    parser = whole_parser()
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete
-
-        argcomplete.autocomplete(parser)
-    verbs = {verb.split()[0] for verb in VERBS}
-    if words and not words[0].startswith("-") and words[0] not in verbs:
-        import difflib
-
-        near = difflib.get_close_matches(words[0], verbs)
-        raise UsageError(f"there is no command {words[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
-    parser.parse_args(words)
+    parser = Parser(prog="skipstone", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"skipstone {version('skipstone')}")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for verb in VERBS:
+        commands.add_parser(verb, help=(inspect.getdoc(_function(verb)) or "").partition("\n")[0])
+    parser.parse_args(words[1:] if words[:1] == ["index"] else words)
     parser.print_help()
     return Status.USAGE
-
-
-def whole_parser() -> Parser:
-    """Return the parser of all verbs."""
-    parser = Parser(prog="skipstone", description=_DESCRIPTION, epilog=_EPILOG)
-    parser.add_argument("--version", action="store_true", help="Show the version.")
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    indexes = commands.add_parser("index", help="Add, list, drop and refresh indexes.")
-    of_index = indexes.add_subparsers(metavar="COMMAND", required=True)
-    for verb in VERBS:
-        function = _function(verb)
-        document = inspect.getdoc(function) or ""
-        group, name = (of_index, verb.split()[1]) if " " in verb else (commands, verb)
-        one = group.add_parser(name, help=document.splitlines()[0], description=document, allow_abbrev=False)
-        add_parameters(one, function)
-    return parser
 
 
 # How hints of errors name verbs and arguments here; hints that name others are left out.
@@ -191,18 +167,17 @@ def _print_error(error: Exception, status: Status, as_json: bool, title: str = "
         _print_titled(title, "bold red", message)
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _print_titled("warning", "bold yellow", _worded(message))
+def _show_warning(as_json: bool, message: Warning | str, *_: object, **__: object) -> None:
+    if as_json:
+        _print_json_line({"warning": _worded(message)})
+    else:
+        _print_titled("warning", "bold yellow", _worded(message))
 
 
 def _print_titled(title: str, style: str, message: str) -> None:
     from rich.text import Text
 
     stderr().print(Text.assemble((f"{title}: ", style), message), soft_wrap=True)
-
-
-def _show_json_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _print_json_line({"warning": _worded(message)})
 
 
 def _print_json_line(value: dict[str, Any]) -> None:

@@ -129,10 +129,7 @@ def _number(dtype: Any, minimum: float | None) -> Callable[[str], Any]:
         return str
 
     def number(text: str) -> Any:
-        try:
-            value = dtype(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        value = dtype(text)
         if minimum is not None and not value >= minimum:
             raise argparse.ArgumentTypeError(f"{text} is less than {minimum}")
         return value

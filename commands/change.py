@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from ..engine.rows_by_key.verbs import Change
 from ..errors import InvalidArgumentError
 from .arguments import Argument, AsJson, OpenTable, Option, split
-from .output import answer, confirm, count_of, first_lines, stdout
+from .output import answer, confirm, count_of, first_lines
 
 Yes = Annotated[bool, Option(help="Do it without asking.")]
 DryRun = Annotated[bool, Option(help="Only show which files and how many rows would change.")]
@@ -65,11 +65,9 @@ def _change(verb: Callable[..., Change], dry_run: bool, key: str | None, yes: bo
     """Show what a verb would do, and do it if that is confirmed: with --json only by --yes."""
     change = verb(dry_run=True)
     is_something = bool(change.files or change.rows_inserted)
-    if is_something and not (dry_run or yes or as_json):
-        stdout().print(_summary(change))
-        dry_run = not confirm("Change these rows?")
-    elif is_something and as_json and not yes:
-        dry_run = True
+    if is_something and not (dry_run or yes):
+        answer(False, None, *([] if as_json else [_summary(change)]))
+        dry_run = as_json or not confirm("Change these rows?")
     if not dry_run:
         change = verb(key=key)
     head = "nothing was done; would change" if dry_run else f"version {change.version}"

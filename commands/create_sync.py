@@ -24,7 +24,7 @@ from .arguments import (
     split,
     storage_options,
 )
-from .output import answer, bytes_text, count_of, index_gaps, plain, print_json, print_quarantined, stdout
+from .output import answer, bytes_text, count_of, plain, print_json, print_quarantined, stdout
 
 if TYPE_CHECKING:
     from ..engine.commit.sync import SyncResult
@@ -110,8 +110,9 @@ def sync(
         summary = table.handle.instant.summary if is_new else {}
         print_json({"changed": is_new, "version": result.version, **summary, **_lists(result)})
     else:
-        gaps = index_gaps(table, f"sync --refresh {table.location}") if is_new else []
-        answer(False, None, repr(result), *gaps)
+        lacking = [row["name"] for row in table.indexes().to_pylist() if row["files_covered"] < row["files_total"]]
+        advice = f"{', '.join(lacking)} do not cover all files: skipstone sync --refresh {table.location}"
+        answer(False, None, repr(result), *([advice] if is_new and lacking else []))
         print_quarantined(result.quarantined, table.location)
     return Status.QUARANTINED if result.quarantined else Status.OK
 

@@ -46,21 +46,17 @@ def index_add(
 def index_refresh(
     table: OpenTable,
     columns: Annotated[
-        list[str] | None, Argument(metavar="COLUMN", help="Default: every column with such an index.")
+        list[str] | None, Argument(metavar="COLUMN", help="The columns of the indexes; all indexes by default.")
     ] = None,
-    kind: Annotated[IndexKindName | None, Option(help="The kind of index; every kind by default.")] = None,
+    kind: IndexKind = "bloom",
     as_json: AsJson = False,
 ) -> None:
-    """Index the files that indexes lack."""
-    from ..engine.indexes.derived import indexed_name
-
-    named = unmatched = [indexed_name(table.handle.instant, name) for name in columns or ()]
-    for row in table.indexes().to_pylist():
-        if (kind is None or row["kind"] == kind) and (not columns or set(named) & set(row["columns"])):
+    """Index the files that indexes lack: those of columns and a kind, or without COLUMN all indexes."""
+    if columns:
+        table.refresh_index(columns, kind)
+    else:
+        for row in table.indexes().to_pylist():
             table.refresh_index(row["columns"], row["kind"])
-            unmatched = [name for name in unmatched if name not in row["columns"]]
-    if unmatched:  # the error names what is wrong with them
-        table.refresh_index(unmatched, kind or "bloom")
     _print_indexes(table, as_json)
 
 

@@ -21,7 +21,6 @@ from .arguments import (
     Path,
     Status,
     UsageError,
-    split,
     storage_options,
 )
 from .output import (
@@ -31,8 +30,6 @@ from .output import (
     confirm,
     count_of,
     first_lines,
-    index_gaps,
-    print_json,
     print_rows,
     records,
     stdout,
@@ -50,15 +47,11 @@ _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
 
 def optimize(table: OpenTable, as_json: AsJson = False) -> None:
     """Cover what indexes lack, tighten aggregates, merge runs. Readers are not disturbed."""
-    before, size_before = table.version, sum(table.indexes().column("size_bytes").to_pylist())
+    before = table.version
     table.optimize()
     is_new = table.version != before
-    indexes = table.indexes().to_pylist()
-    runs = len(table.handle.instant.manifest) + sum(len(index.runs) for index in table.handle.instant.indexes)
-    sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(sum(index['size_bytes'] for index in indexes))}"
-    done = f"version {table.version}: {count_of(runs, 'run')}, {sizes}"
-    value = {"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes}
-    answer(as_json, value, done if is_new else f"nothing to do: still version {table.version}")
+    value = {"changed": is_new, "version": table.version, "indexes": records(table.indexes())}
+    answer(as_json, value, f"version {table.version}" if is_new else f"nothing to do: still version {table.version}")
 
 
 def clean(
@@ -139,11 +132,10 @@ def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> 
     counts = ", ".join(f"{len(paths):,} {name}" for name, paths in lists.items())
     lines = [f"{name}: {one}" for name, paths in lists.items() for one in paths]
     lines += [f"quarantined: {one}: {reason}" for one, reason in result.quarantined.items()]
-    lines = first_lines(lines)
-    if result.changed or result.added:
-        lines = [*lines, f"to index the changed and added files: skipstone sync --refresh {path}"]
+    hint = [f"to index the changed and added files: skipstone sync --refresh {path}"]
     head = f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}"
-    answer(as_json, dataclasses.asdict(result), head, *lines)
+    is_new = result.changed or result.added
+    answer(as_json, dataclasses.asdict(result), head, *first_lines(lines), *(hint if is_new else []))
     return Status.QUARANTINED if result.quarantined else Status.OK
 
 
@@ -175,10 +167,9 @@ def alter(
     add: Annotated[
         list[str] | None, Option(metavar="NAME=TYPE", help="Add a column, null in the files that exist.")
     ] = None,
-    order: Annotated[str | None, Option(metavar="A,B", help="All columns, in the wanted order.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the schema, in one step; no file is touched. Each option but --order may be given several times.
+    """Change the schema, in one step; no file is touched. Each option may be given several times.
 
     Types are Arrow's, as int64, double, string, decimal(12,2).
     """
@@ -188,15 +179,11 @@ def alter(
         drop=drop,
         widen={name: _type(text) for name, text in _pairs("--widen", widen).items()},
         add={name: _type(text) for name, text in _pairs("--add", add).items()},
-        order=split(order),
     )
-    is_new, version = table.version != before, table.version
     fields = [{"name": field.name, "type": str(field.type)} for field in table.schema]
-    if as_json:
-        print_json({"changed": is_new, "version": version, "schema": fields})
-        return
-    print_rows(fields, ["name", "type"])
-    stdout().print(f"version {version}" if is_new else f"nothing to change: still version {version}", style="dim")
+    value = {"changed": table.version != before, "version": table.version, "schema": fields}
+    done = f"version {table.version}" if value["changed"] else f"nothing to change: still version {table.version}"
+    answer(as_json, value, *(f"{field['name']}  {field['type']}" for field in fields), done)
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
@@ -263,7 +250,6 @@ def _print_change(table: Table, before: int, as_json: bool, **action: int | None
         as_json,
         {"changed": is_new, "version": table.version, **action, **counts},
         done if is_new else f"nothing to change: still version {table.version}",
-        *(index_gaps(table, "index refresh") if is_new else ()),
         f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}",
     )
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Grid
 
-    from ..engine.table import Table
-
-UNFOLDED_WIDTH = 100_000
+_UNFOLDED_WIDTH = 100_000
 _LISTED_MAX = 20
 
 
@@ -45,7 +43,9 @@ def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     is_narrow = stream.isatty() or "COLUMNS" in os.environ
-    return Console(file=stream, width=None if is_narrow else UNFOLDED_WIDTH, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream, width=None if is_narrow else _UNFOLDED_WIDTH, highlight=False, markup=False, emoji=False
+    )
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def answer(as_json: bool, value: object, *lines: str) -> None:
         print_json(value)
         return
     for line in lines:
-        stdout().print(line, soft_wrap=True)
+        print(line)
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:
@@ -169,6 +169,26 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: It
     return grid
 
 
+def print_table(rows: pa.Table, is_preview: bool = False) -> int:
+    """Print rows as a table, or if that is wider than a screen, each row as a list; then of a preview only the first.
+
+    Return how many rows were printed.
+    """
+    screen, names = stdout(), rows.column_names
+    numbers = [
+        field.name for field in rows.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    ]
+    lines = list(zip(*([cell(value) for value in values(column)] for column in rows.columns), strict=True))
+    grid = text_table(names, lines, right=numbers)
+    if screen.measure(grid, options=screen.options.update(max_width=_UNFOLDED_WIDTH)).maximum <= screen.width:
+        screen.print(grid)
+        return len(lines)
+    lines = lines[:1] if is_preview else lines
+    for line in lines:
+        screen.print(text_table(["column", "value"], zip(names, line, strict=True)))
+    return len(lines)
+
+
 def answer_rows(as_json: bool, rows: pa.Table, names: Sequence[str] | None = None) -> None:
     """Print the whole answer of a command: rows as JSON, or some of their columns as a table."""
     if as_json:
@@ -177,24 +197,17 @@ def answer_rows(as_json: bool, rows: pa.Table, names: Sequence[str] | None = Non
         print_rows(rows.to_pylist(), names or rows.column_names)
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
-    """Print some fields of rows as a table, with cells as `shown.cell_text` returns them."""
+def print_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str], total: int = 0) -> None:
+    """Print some fields of rows as a table. `total`: how many rows there are, if these are the first."""
     from ..engine.shown import cell_text
 
     numbers = [name for name in names if any(isinstance(row[name], int | float) for row in rows)]
     cells = [[cell_text(name, row[name]) for name in names] for row in rows]
     stdout().print(text_table([_heading(name) for name in names], cells, right=map(_heading, numbers)))
+    if total > len(rows):
+        stdout().print(f"... {total - len(rows):,} more: --json shows all", style="dim")
 
 
 def _heading(name: str) -> str:
     plural = f"{name.removesuffix('_count')}s" if name.endswith("_count") else name
     return plural.removesuffix("_bytes").replace("_", " ")
-
-
-def index_gaps(table: Table, remedy: str) -> list[str]:
-    """Return a line for each index that does not cover all files. `remedy`: the command that helps."""
-    return [
-        f"{row['name']} does not cover {count_of(lacking, 'file')}: skipstone {remedy}"
-        for row in table.indexes().to_pylist()
-        if (lacking := row["files_total"] - row["files_covered"])
-    ]

@@ -10,24 +10,23 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..base.arrays import to_numpy
-from ..errors import InvalidArgumentError, is_integer
+from ..errors import InvalidArgumentError
 from .handle import Handle
 from .lakes.directory import list_parquet
 from .progress import Progress
 from .state.runs import RunReaders
 from .table import Table
-from .views import partition_id
 
 R = TypeVar("R")
 Count = Callable[[Table, str], int]
+ROUNDS = 5
 
 # (the call, Hudi's name for it, how many partitions, files, slices or groups it returns for a partition).
 _CALLS: list[tuple[str, str, Count]] = [
@@ -48,57 +47,57 @@ _CALLS: list[tuple[str, str, Count]] = [
 ]
 
 
-def perf_of(
-    table: Table,
-    partition: str | None = None,
-    rounds: int = 5,
-    with_listing: bool = True,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class CallTimes:
+    """A call, and what it costs.
+
+    hudi        Hudi's name for it, or ""
+    answers     how many partitions, files, slices or groups it returns
+    cold_ms     opened again, nothing is cached
+    warm_ms     the same handle again
+    requests, read_bytes    of a cold call
+    listing_ms  a listing of the storage instead; None if none would answer it
+    """
+
+    name: str
+    hudi: str
+    answers: int
+    cold_ms: float
+    warm_ms: float
+    requests: int
+    read_bytes: int
+    listing_ms: float | None
+
+
+@dataclass(frozen=True)
+class Perf:
+    """What calls cost on the partition of most files."""
+
+    location: str
+    version: int
+    partition: str
+    partition_files: int
+    calls: list[CallTimes]
+
+
+def perf_of(table: Table, progress: Progress | None = None) -> Perf:
     """Measure the calls at the version of a handle, and clear what the process caches of its index.
 
-    Args:
-        partition: which one, by its text; by default the one with most files.
-        rounds: how often each call is made; medians are reported. The whole storage is listed once.
-        with_listing: also list the storage.
-
-    Returns:
-        The sizes of the table and of its index, and `calls`, each with name, hudi ("" if it has no such call), answers,
-        cold_s (opened again, nothing is cached), warm_s (the same handle again), requests and bytes of a cold call, and
-        listing_s (None if no listing would answer it, or none was made).
-
-    Raises InvalidArgumentError for a partition that does not exist.
+    Each call is made five times, and medians are returned. The whole storage is listed once. Raises
+    InvalidArgumentError for a table without files.
     """
-    if not is_integer(rounds, 1):
-        raise InvalidArgumentError(f"rounds= is a whole number from 1, not {rounds!r}")
-    chosen = _largest(table) if partition is None else partition
-    partition_id(table.handle.snapshot, chosen)
-    listings: dict[str, float | None] = {"open": None, "all partitions": None, "all files": None}
-    of_partition = None
-    if with_listing:
-        listings["all files"], _ = _timed(partial(list_parquet, table.handle.storage, table.handle.index_storage))
-        of_partition = _listed_s(table, chosen, rounds)
+    partition, partition_files = _largest(table)
+    listings: dict[str, float | None] = {"open": None, "all partitions": None}
+    listings["all files"], _ = _timed(partial(list_parquet, table.handle.storage, table.handle.index_storage))
+    of_partition = _listed_ms(table, partition)
     calls = []
     for number, (name, hudi, count) in enumerate(_CALLS, start=1):
-        measured = _measured(table, name, hudi, partial(_count_in, count, chosen), rounds)
-        calls.append({**measured, "listing_s": listings.get(name, of_partition)})
+        calls.append(
+            _measured(table, name, hudi, partial(_count_in, count, partition), listings.get(name, of_partition))
+        )
         if progress:
             progress("calls", number, len(_CALLS))
-    instant = table.handle.snapshot.instant
-    manifest_bytes = sum(run.size_bytes for run in instant.manifest)
-    return {
-        "location": table.location,
-        "version": table.version,
-        "files": table.files().num_rows,
-        "partitions": table.partitions().num_rows,
-        "manifest_bytes": manifest_bytes,
-        "manifest_runs": len(instant.manifest),
-        "index_bytes": manifest_bytes + sum(run.size_bytes for index in instant.indexes for run in index.runs),
-        "partition": chosen,
-        "partition_files": table.files(chosen).num_rows,
-        "rounds": rounds,
-        "calls": calls,
-    }
+    return Perf(table.location, table.version, partition, partition_files, calls)
 
 
 def _count_in(count: Count, partition: str, table: Table) -> int:
@@ -113,32 +112,26 @@ def _uncompacted(slices: pa.Table) -> int:
     return len(slices.filter(pc.invert(slices.column("is_compacted"))))
 
 
-def _largest(table: Table) -> str:
-    partitions = table.partitions()
-    if not partitions.num_rows:
+def _largest(table: Table) -> tuple[str, int]:
+    """Return the partition of most files, and how many it has."""
+    largest = table.partitions().sort_by([("file_count", "descending")]).slice(0, 1).to_pylist()
+    if not largest:
         raise InvalidArgumentError(f"{table.location}: the table has no files, so there is nothing to measure")
-    return partitions.column("partition")[int(np.argmax(to_numpy(partitions.column("file_count"))))].as_py()
+    return largest[0]["partition"], largest[0]["file_count"]
 
 
-def _measured(table: Table, name: str, hudi: str, count: Callable[[Table], int], rounds: int) -> dict[str, Any]:
+def _measured(table: Table, name: str, hudi: str, count: Callable[[Table], int], listing_ms: float | None) -> CallTimes:
     cold, warm = [], []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         table.handle.forget()
         fresh = table if name == "open" else _opened_again(table)
         before = table.handle.index_storage.reading()
-        elapsed_s, answers = _timed(partial(count, fresh))
+        elapsed_ms, answers = _timed(partial(count, fresh))
         cost = table.handle.index_storage.reading().since(before)
-        cold.append(elapsed_s)
+        cold.append(elapsed_ms)
         warm.append(_timed(partial(count, fresh))[0])
-    times = {"cold_s": statistics.median(cold), "warm_s": statistics.median(warm)}
-    return {
-        "name": name,
-        "hudi": hudi,
-        "answers": answers,
-        **times,
-        "requests": cost.requests,
-        "bytes": cost.bytes_read,
-    }
+    times = statistics.median(cold), statistics.median(warm)
+    return CallTimes(name, hudi, answers, *times, cost.requests, cost.bytes_read, listing_ms)
 
 
 def _opened_again(table: Table) -> Table:
@@ -148,15 +141,15 @@ def _opened_again(table: Table) -> Table:
     return Table(Handle(was.storage, was.index_storage, was.timeline, RunReaders(was.index_storage), instant, True))
 
 
-def _listed_s(table: Table, partition: str, rounds: int) -> float | None:
+def _listed_ms(table: Table, partition: str) -> float | None:
     """Return the median time of listing a partition's folder. None if it is not a folder, or has no files."""
     if partition and not table.handle.is_hive:
         return None
-    listings = [_timed(partial(table.handle.storage.list_folder, partition)) for _ in range(rounds)]
-    return statistics.median(elapsed_s for elapsed_s, _ in listings) if listings[0][1][0] else None
+    listings = [_timed(partial(table.handle.storage.list_folder, partition)) for _ in range(ROUNDS)]
+    return statistics.median(elapsed_ms for elapsed_ms, _ in listings) if listings[0][1][0] else None
 
 
 def _timed(action: Callable[[], R]) -> tuple[float, R]:
-    start = time.perf_counter()
+    start_s = time.perf_counter()
     result = action()
-    return time.perf_counter() - start, result
+    return (time.perf_counter() - start_s) * 1e3, result

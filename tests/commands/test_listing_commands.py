@@ -61,19 +61,15 @@ def test_ls_shows_partitions_or_files(say, lake: Path) -> None:
 
 
 def test_ls_ends_after_some_lines_and_says_how_many_are_left(say, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, out, _ = say("ls", str(lake), "--limit", "2")
+    monkeypatch.setattr(read, "LISTED_ROWS_MAX", 2)
+    _, out, _ = say("ls", str(lake))
     assert len(out.splitlines()) == 2 + 2 + 2
-    assert out.splitlines()[-2] == "... 4 more: --limit shows them"
+    assert out.splitlines()[-2] == "... 4 more: --json shows all"
     assert out.splitlines()[-1].startswith("6 partitions, 12 files, 120 rows")  # of all, not of those that are shown
-    _, out, _ = say("ls", str(lake), "--files", "--limit", "12")
-    assert "more" not in out
-    monkeypatch.setattr(read, "LISTED_ROWS_MAX", 5)
-    assert "... 7 more" in say("ls", str(lake), "--files")[1]
+    assert "... 10 more" in say("ls", str(lake), "--files")[1]
     assert len(_json(say, "ls", str(lake), "--files")) == 12
-    assert [row["path"] for row in _json(say, "ls", str(lake), "--files", "--limit", "1")] == [
-        "year=2020/month=1/0.parquet"
-    ]
-    assert _json(say, "ls", str(lake), "--limit", "0") == []
+    monkeypatch.setattr(read, "LISTED_ROWS_MAX", 12)
+    assert "more" not in say("ls", str(lake), "--files")[1]
 
 
 def test_ls_refuses_a_partition_that_is_not_there(say, lake: Path) -> None:
@@ -123,13 +119,8 @@ def test_bars_are_drawn_for_who_watches_and_leave_nothing_behind(lake: Path, mon
 
 
 def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
-    told = _json(say, "perf", str(lake), "--rounds", "2")
-    assert (told["version"], told["files"], told["partitions"], told["rounds"]) == (1, 12, 6, 2)
-    assert (told["partition"], told["partition_files"]) == ("year=2020/month=3", 3)
-    table = ss.open(lake)
-    manifest = [run.size_bytes for run in table.handle.instant.manifest]
-    assert (told["manifest_bytes"], told["manifest_runs"]) == (sum(manifest), len(manifest))
-    assert told["index_bytes"] == sum(manifest) + sum(table.indexes()["size_bytes"].to_pylist())
+    told = _json(say, "perf", str(lake))
+    assert (told["version"], told["partition"], told["partition_files"]) == (1, "year=2020/month=3", 3)
     calls = {call["hudi"] or call["name"]: call for call in told["calls"]}
     assert set(calls) >= VIEW_CALLS | {"open", "all files", "getAllPartitionPaths", "getAllFilesInPartition"}
     assert {name: calls[name]["answers"] for name in calls} == {
@@ -139,10 +130,11 @@ def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
         **dict.fromkeys(VIEW_CALLS | {"getAllFilesInPartition"}, 3),
         "getLatestUnCompactedFileSlices": 0,
     }
-    assert all(call["cold_s"] > 0 and call["warm_s"] > 0 for call in calls.values())
-    assert all(call["requests"] > 0 and call["bytes"] > 0 for call in calls.values())
-    listed = {name for name, call in calls.items() if call["listing_s"] is not None}
+    assert all(call["cold_ms"] > 0 and call["warm_ms"] > 0 for call in calls.values())
+    assert all(call["requests"] > 0 and call["read_bytes"] > 0 for call in calls.values())
+    listed = {name for name, call in calls.items() if call["listing_ms"] is not None}
     assert listed == {"all files", "getAllFilesInPartition"} | VIEW_CALLS
+    assert "partition year=2020/month=3: 3 files" in say("perf", str(lake))[1]
 
 
 def test_perf_of_slices_and_of_files_that_no_folder_holds(say, tmp_path: Path) -> None:
@@ -155,18 +147,14 @@ def test_perf_of_slices_and_of_files_that_no_folder_holds(say, tmp_path: Path) -
                 [{"path": f"s3://lake/{p}", "slice_instant": i, "kind": k, **group} for p, i, k in told]
             )
         )
-    calls = {call["hudi"]: call for call in perf_of(table, rounds=1)["calls"]}
+    calls = {call.hudi: call for call in perf_of(table).calls}
     expected = {"getAllBaseFiles": 2, "getLatestBaseFiles": 1, "getAllFileSlices": 2, "getLatestFileSlices": 1}
     expected |= {"getLatestUnCompactedFileSlices": 1, "getAllFileGroups": 1, "getAllFilesInPartition": 4}
-    assert {name: calls[name]["answers"] for name in expected} == expected
-    assert all(calls[name]["listing_s"] is None for name in expected)  # a listing would not find them
+    assert {name: calls[name].answers for name in expected} == expected
+    assert all(calls[name].listing_ms is None for name in expected)  # a listing would not find them
 
 
-def test_perf_refuses_what_is_not_there(say, lake: Path, tmp_path: Path) -> None:
-    status, _, err = say("perf", str(lake), "--partition", "year=1999/month=1")
-    assert status == 1 and "year=1999/month=1" in err
+def test_perf_refuses_an_empty_table(tmp_path: Path) -> None:
     empty = ss.create(tmp_path / "empty", schema=pa.schema([("k", pa.int64())]))
     with pytest.raises(ss.InvalidArgumentError, match="no files"):
         perf_of(empty)
-    with ss.open(lake) as table, pytest.raises(ss.InvalidArgumentError, match="rounds"):
-        perf_of(table, rounds=0)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import pickle
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import only_in_test_all
 from skipstone.commands.arguments import InterruptedCommandError, opened
 
 REPOSITORY = Path(ss.__file__).resolve().parent
@@ -63,11 +57,10 @@ def test_the_help_names_every_status(say, monkeypatch: pytest.MonkeyPatch) -> No
         (["scan"], 2, "UsageError", "PATH"),
         (["bogus"], 2, "UsageError", "bogus"),
         (["clean", "{lake}", "--min-age", "soon"], 2, "UsageError", "7d"),
-        (["scan", "{lake}", "--format", "parquet"], 2, "UsageError", "-o FILE"),
-        (["scan", "{lake}", "-o", "{lake}.xlsx"], 2, "UsageError", "--format csv"),
-        (["scan", "{lake}", "-o", "{lake}.csv", "--count"], 2, "UsageError", "--count"),
-        (["scan", "{lake}", "--sync", "--version", "1"], 2, "UsageError", "--sync"),
-        (["scan", "{lake}", "-o", "{lake}/no/folder.csv"], 1, "StorageError", "No such file"),
+        (["scan", "{lake}", "-o", "{lake}.csv"], 2, "UsageError", "ends in .parquet"),
+        (["scan", "{lake}", "-o", "{lake}.parquet", "--count"], 2, "UsageError", "--count"),
+        (["scan", "{lake}", "--sync", "--version", "1"], 1, "InvalidArgumentError", "version"),
+        (["scan", "{lake}", "-o", "{lake}/no/folder.parquet"], 1, "StorageError", "No such file"),
         (["ls", "{lake}", "--storage-option", "region"], 2, "UsageError", "NAME=VALUE"),
     ],
 )
@@ -123,40 +116,24 @@ def test_an_interrupted_command_ends_with_130(say, lake: str, monkeypatch: pytes
 
 def test_rows_are_written_to_files_whole(say, lake: str, tmp_path: Path) -> None:
     where, expected = "k BETWEEN 5 AND 24", ss.open(lake).scan("k BETWEEN 5 AND 24").to_table()
-    readers = {"parquet": pq.read_table, "arrow": lambda path: pa.ipc.open_stream(path.read_bytes()).read_all()}
-    for form, read in readers.items():
-        path = tmp_path / f"rows.{form}"
-        status, out, err = say("scan", lake, "--where", where, "-o", str(path), "--json")
-        summary = {"path": str(path), "format": form, "rows": 20, "size_bytes": path.stat().st_size}
-        assert (status, json.loads(out), err) == (0, summary, "")
-        assert read(path).sort_by("k") == expected.sort_by("k"), form
-    status, out, _ = say("scan", lake, "--where", where, "--format", "csv", "-o", str(tmp_path / "rows"))
-    assert status == 0 and out.startswith(f"{tmp_path / 'rows'}: 20 rows, ")
-    assert pc_csv.read_csv(tmp_path / "rows")["k"].to_pylist() == expected["k"].to_pylist()
-    say("scan", lake, "--where", where, "--limit", "2", "--columns", "k", "-o", str(tmp_path / "rows.json"))
-    assert (
-        json.loads((tmp_path / "rows.json").read_text()) == ss.open(lake).scan(where, ["k"], 2).to_table().to_pylist()
-    )
-    assert sorted(path.name for path in tmp_path.iterdir() if "part" in path.name) == []
+    path = tmp_path / "rows.parquet"
+    status, out, err = say("scan", lake, "--where", where, "-o", str(path), "--json")
+    summary = {"path": str(path), "rows": 20, "size_bytes": path.stat().st_size}
+    assert (status, json.loads(out), err) == (0, summary, "")
+    assert pq.read_table(path).sort_by("k") == expected.sort_by("k")
+    status, out, _ = say("scan", lake, "--where", where, "--limit", "2", "--columns", "k", "-o", str(path))
+    assert status == 0 and out.startswith(f"{path}: 2 rows, ")
+    assert pq.read_table(path) == ss.open(lake).scan(where, ["k"], 2).to_table()
+    assert [file.name for file in tmp_path.iterdir() if file.name.endswith(".part")] == []
 
 
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(say, lake: str, tmp_path: Path) -> None:
-    target = tmp_path / "rows.csv"
+    target = tmp_path / "rows.parquet"
     target.write_text("before")
     Path(lake, "1.parquet").unlink()
     status, out, err = say("scan", lake, "-o", str(target))
     assert (status, out) == (1, "") and "1.parquet" in err
-    assert target.read_text() == "before" and [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
-
-
-def test_arrow_goes_through_a_pipe(lake: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    from skipstone.commands.app import main
-
-    with pytest.raises(SystemExit) as ended:
-        main(["scan", lake, "--where", "k < 3", "--format", "arrow"])
-    assert not ended.value.code
-    rows = pa.ipc.open_stream(io.BytesIO(capfdbinary.readouterr().out)).read_all()
-    assert rows["k"].to_pylist() == [0, 1, 2]
+    assert target.read_text() == "before" and [p.name for p in tmp_path.iterdir() if p.name.endswith(".part")] == []
 
 
 def test_scan_follows_the_directory_first(say, lake: str) -> None:
@@ -168,7 +145,7 @@ def test_scan_follows_the_directory_first(say, lake: str) -> None:
     status, out, err = say("scan", lake, "--where", "k = 77", "--count", "--sync")
     assert (status, out) == (5, "1\n") and "1 file is quarantined" in err and "4.parquet" in err
     assert say("scan", lake, "--where", "k = 77", "--count", "--version", "2")[0] == 0  # the file came later
-    assert say("scan", lake, "--where", "k = 77", "-o", str(Path(lake).parent / "rows.csv"))[0] == 5
+    assert say("scan", lake, "--where", "k = 77", "-o", str(Path(lake).parent / "rows.parquet"))[0] == 5
 
 
 def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,22 +162,6 @@ def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkey
     monkeypatch.delenv("COLUMNS")
     status, out, _ = say("scan", str(tmp_path / "wide"))
     assert out.splitlines()[0].split() == list(columns) and "long " * 40 in out, "a pipe gets everything"
-
-
-@only_in_test_all
-def test_completion_knows_the_words(tmp_path: Path) -> None:
-    """What a shell asks for: the words that may follow, on file descriptor 8."""
-    pytest.importorskip("argcomplete", reason='argcomplete is not installed: pip install -e ".[completion]"')
-    for line, words in (
-        ("skipstone ver", ["verify"]),
-        ("skipstone index add lake id --kind ", ["stats", "bloom", "secondary", "ngram"]),
-        ("skipstone scan lake --mode read", ["read_optimized"]),
-    ):
-        out = tmp_path / "words"
-        request = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(out), "_ARGCOMPLETE_SUPPRESS_SPACE": "1"}
-        request |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
-        subprocess.run([sys.executable, "-m", "skipstone"], env={**os.environ, **request}, check=True)
-        assert sorted(out.read_text().split()) == sorted(words), line
 
 
 def test_without_an_index_on_request(say, tmp_path: Path) -> None:

