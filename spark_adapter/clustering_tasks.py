@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy
 from ..engine.clustering import Placement, RowOrder, sorted_by
-from ..engine.scan.file_reader import read_matches
+from ..engine.scan.file_reader import matches_in_file
 from ..engine.scan.file_tasks import ReadContext, RowGroups
 from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec
@@ -111,7 +111,7 @@ def _rows_of(file: FileShare, context: ReadContext) -> Iterator[pa.Table]:
     """All rows of a share, in tables of bounded size."""
     data = Counted(open_storage(context.location, context.storage_options))
     groups = groups_of_share(file.share, RowGroups(None), data)
-    for rows in read_matches(file.share.task, groups, context, data):
+    for _, rows in matches_in_file(file.share.task, groups, context, data):
         for first in range(0, rows.num_rows, _BATCH_ROWS):
             yield rows.slice(first, _BATCH_ROWS)
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
-from ..engine.scan.file_reader import read_matches, verify_unchanged
+from ..engine.scan.file_reader import matches_in_file, verify_unchanged
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows
 from ..engine.scan.planned_rows import slices_of, to_merge
 from ..engine.scan.row_groups import row_groups_of
@@ -191,7 +191,7 @@ def rows_of_shares(context: ReadContext, shares: Sequence[Share]) -> Iterator[tu
         dealt = groups_of_share(share, groups, data)
         if dealt.kept == []:
             continue
-        for rows in read_matches(share.task, dealt, context, data):
+        for _, rows in matches_in_file(share.task, dealt, context, data):
             yield share.task.path, rows
 
 

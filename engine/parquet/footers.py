@@ -1,4 +1,4 @@
-"""Statistics from Parquet footers, without reading data.
+"""Opening Parquet files, statistics from their footers, and rows of their row groups.
 
 Statistics of a footer count only if writers are known to write them correctly:
 
@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...base import canon
+from ...base.arrays import from_numpy
 from ...base.versions import schema_of
 from ...errors import CorruptionError, NotReadableError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, RangeFile, Storage, UnreachableError
@@ -44,6 +45,7 @@ FILE_ERRORS = (CorruptionError, NotReadableError, FileMissingError, UnreachableE
 
 _TAIL_BYTES = 64 << 10  # the part of a file that pyarrow reads first
 _MAGIC = b"PAR1"
+_BATCH_ROWS = 4096  # that are decoded at a time if few rows are wanted
 
 # Old writers, and Spark, stored times as INT96. They are read as microseconds: as nanoseconds, pyarrow's default, times
 # before 1677 and after 2262 would get another year. Spark's own reader also has nothing finer.
@@ -109,6 +111,39 @@ def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: st
     if rows.num_rows != file.metadata.row_group(group).num_rows:
         raise CorruptionError("contains fewer rows than its footer says", path=path, check="parquet")
     return rows
+
+
+def rows_at_positions(file: pq.ParquetFile, group: int, columns: list[str], wanted: np.ndarray) -> list[pa.RecordBatch]:
+    """Return rows at ascending positions (at least one) in some columns of a row group. Files are read in threads."""
+    parts: list[pa.RecordBatch] = []
+    start = 0
+    # The memory of a released batch is reused for the next; fresh memory costs more than decoding.
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
+        first, end = np.searchsorted(wanted, (start, start + batch.num_rows))
+        if first < end:
+            parts += _copied(batch, wanted[first:end] - start)
+        start += batch.num_rows
+        if start > wanted[-1]:
+            break
+    return parts
+
+
+def without_views(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return a column in which string and binary views, of which Arrow takes no rows, become strings and binaries."""
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
+    """Return some rows of a batch, in their own memory if Arrow can copy them."""
+    try:
+        if any(pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype) for dtype in batch.schema.types):
+            columns = [without_views(column) for column in batch.columns]
+            batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        return [batch.take(from_numpy(rows))]
+    except pa.ArrowNotImplementedError:  # structs of views have no `take` either
+        return [batch.slice(row, 1) for row in rows.tolist()]
 
 
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:

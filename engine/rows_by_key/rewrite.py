@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...base.arrays import from_numpy
 from ...errors import CorruptionError, NotReadableError
 from ..parquet.footers import open_parquet
-from ..scan.file_reader import count_matches, read_matches, verify_unchanged
+from ..scan.file_reader import count_matches, matches_in_file, verify_unchanged
 from ..scan.file_tasks import FileTask, ReadContext, RowGroups
 from ..scan.row_groups import row_groups_of
 from ..storage import Counted, open_storage
@@ -243,7 +243,7 @@ def _check_count(file: OldFile, count: int, edited_count: int) -> None:
 def rows_of(file: OldFile, context: ReadContext, data: Counted) -> Iterator[pa.Table]:
     """All rows of a file. Raises CorruptionError if they are not as many as the index says."""
     task, row_count = replace(file.task, all_match=True, rows=None, rows_exact=False), 0
-    for rows in read_matches(task, RowGroups(None), context, data):
+    for _, rows in matches_in_file(task, RowGroups(None), context, data):
         row_count += rows.num_rows
         yield rows
     if task.is_exact and row_count != task.row_count:

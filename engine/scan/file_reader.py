@@ -20,8 +20,15 @@ import pyarrow as pa
 
 from ...base.arrays import from_numpy, null_as_false, offsets_of, take_large, take_rows, to_numpy
 from ...errors import CorruptionError, NotReadableError, SchemaError, SkipstoneError
-from ..parquet.few_rows import rows_at_positions, without_views
-from ..parquet.footers import chunk_ranges, corruption_errors, open_by_footer, open_parquet, rows_of_group
+from ..parquet.footers import (
+    chunk_ranges,
+    corruption_errors,
+    open_by_footer,
+    open_parquet,
+    rows_at_positions,
+    rows_of_group,
+    without_views,
+)
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
@@ -101,10 +108,8 @@ class FileReader:
         task: FileTask,
         context: ReadContext,
         storage: Counted,
-        threads: int = 1,
     ):
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
-        self.threads = threads
         self.whole_groups: set[int] = set()  # of which columns were read whole
         self.partial_groups: set[int] = set()  # of which few rows were read
         self.deleted = context.deletes.get(task.path)
@@ -322,38 +327,19 @@ def rows_without_columns(count: int) -> pa.Table:
 
 
 def matches_in_file(
-    task: FileTask,
-    groups: RowGroups,
-    context: ReadContext,
-    storage: Counted,
-    threads: int = 1,
-    limit: int | None = None,
+    task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted, limit: int | None = None
 ) -> Iterator[tuple[np.ndarray, pa.Table]]:
     """(positions in the file, int64, ascending; the rows in the columns asked for) of the matching rows of one file, at
-    most `limit`, a pair per row group. With `threads` above 1 the columns of a few rows are read side by side: worth it
-    if no other file is being read.
+    most `limit`, a pair per row group.
 
     Raises NotReadableError if the file is missing or is not the one that was planned.
     """
     with verify_unchanged(task, storage) as entry, opened(task, entry, context, storage) as file:
-        reader = FileReader(file, entry, task, context, storage, threads)
+        reader = FileReader(file, entry, task, context, storage)
         try:
             yield from _matches(reader, groups, limit)
         finally:
             reader.record_read_stats()
-
-
-def read_matches(
-    task: FileTask,
-    groups: RowGroups,
-    context: ReadContext,
-    storage: Counted,
-    threads: int = 1,
-    limit: int | None = None,
-) -> Iterator[pa.Table]:
-    """The rows of `matches_in_file`."""
-    for _, rows in matches_in_file(task, groups, context, storage, threads, limit):
-        yield rows
 
 
 def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
@@ -467,8 +453,7 @@ def rows_at(reader: FileReader, group: int, wanted: np.ndarray, names: Sequence[
     reader.prefetch([group], paths)
     reader.count(group, paths)
     reader.partial_groups.add(group)
-    use_threads = reader.threads > 1 and reader.file.remote is None  # see `rows_of_group`
-    parts = rows_at_positions(reader.file, group, paths, wanted, use_threads=use_threads)
+    parts = rows_at_positions(reader.file, group, paths, wanted)
     if sum(part.num_rows for part in parts) != len(wanted):
         raise CorruptionError("contains fewer rows than its footer says", path=reader.task.path, check="parquet")
     return reader.shaped(reader.renamed(pa.Table.from_batches(parts), stored), names, len(wanted))

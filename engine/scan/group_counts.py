@@ -22,7 +22,7 @@ from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .best_first import Pair
 from .bounds import Bounds, bounds_of
-from .file_reader import read_matches
+from .file_reader import matches_in_file
 from .planned_rows import by_reader, rows_where_merged
 from .row_groups import evidence_in_row_groups, kept_row_groups
 from .top_n import stored_codes
@@ -86,8 +86,8 @@ class _Groups:
         for columns, row_counts in found:
             flat = zip(map(canon.flatten, columns), self._dtypes, strict=True)
             self._add([column.cast(dtype) for column, dtype in flat], row_counts)
-        for tables in plan.side_by_side(lambda pair: list(read_matches(*pair, self._context, plan.storage)), others):
-            for rows in tables:
+        for parts in plan.side_by_side(lambda pair: list(matches_in_file(*pair, self._context, plan.storage)), others):
+            for _, rows in parts:
                 self._add_rows(rows)
 
     def _undecided(self, decided: np.ndarray) -> list[Pair]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
 from ..storage.threads import prefetched
-from .file_reader import read_matches
+from .file_reader import matches_in_file
 from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .planning import THREADS, PlannedScan, reopened_scan
@@ -216,7 +215,7 @@ def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Planned
     """int64, ascending: the positions of the rows of a file that hold one of the keys."""
     whole_file = replace(task, all_match=True, rows=None, rows_exact=False)
     positions, start = [], 0
-    for rows in read_matches(whole_file, RowGroups(None), context, plan.storage):
+    for _, rows in matches_in_file(whole_file, RowGroups(None), context, plan.storage):
         hits = keys.contains([leaf_array(rows, name) for name in keys.columns])
         positions.append(np.flatnonzero(hits) + start)
         start += rows.num_rows
@@ -270,25 +269,3 @@ def lookup(
         return PlannedScan(request, where)
     keys_of_columns = pa.table(values, names=key_rows.column_names)
     return Lookup(request, keys_of_columns, key_set)
-
-
-class RowsAt(PlannedScan):
-    """Planning for the rows that an index names, by file and position; its entries of files that went, or that it
-    does not cover, are left out."""
-
-    def __init__(self, positions: Positions, index: IndexState, request: ScanRequest):
-        super().__init__(request)
-        self._positions, self._index = positions, index
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("rows by position belong to one process")
-
-    def _prune(self, steps: Steps) -> PruningState:
-        """The files that hold the rows."""
-        request = PruneRequest(self.bound, ids=np.unique(self._positions.file_ids), only_stats=True)
-        remaining = prune(request, self.evidence, steps)
-        units = remaining.units
-        covered = units.is_single_file_slice & covered_by(self.snapshot, self._index, remaining.ids)
-        kept = np.zeros(units.count, dtype=bool)
-        kept[units.unit_of[covered]] = True
-        return PruningState.with_rows(self.bound, units, self._positions, covered).selected(kept)

@@ -19,13 +19,13 @@ from .file_reader import (
     count_matches,
     how_read,
     in_table_types,
+    matches_in_file,
     matching,
     positions_of_matches,
-    read_matches,
     width_of,
 )
 from .file_tasks import FileTask, ReadContext, rows_read
-from .planning import THREADS, Pair, PlannedScan
+from .planning import Pair, PlannedScan
 from .row_groups import row_groups_of
 
 if TYPE_CHECKING:
@@ -103,10 +103,9 @@ def read_pairs(
     for table in duckdb.tables(by_duckdb, others, at_once) if duckdb is not None else ():
         if table.num_rows:
             yield [table]
-    threads = THREADS if len(others) == 1 else 1
 
     def read(pair: Pair) -> list[pa.Table]:
-        return list(read_matches(*pair, context, plan.storage, threads, limit))
+        return [rows for _, rows in matches_in_file(*pair, context, plan.storage, limit)]
 
     yield from plan.side_by_side(read, others)
 

@@ -135,12 +135,6 @@ class PlannedScan:
         """The steps of planning and, if rows were read or counted, of reading."""
         return [*self._pruned[1], *self._fine[1], *self._reading_steps.steps]
 
-    @property
-    def steps_so_far(self) -> list[Step]:
-        """The steps that were taken until now. Nothing is planned or read for this list."""
-        worked_out = [self.__dict__[name][1] for name in ("_pruned", "_fine") if name in self.__dict__]
-        return [*(step for steps in worked_out for step in steps), *self._reading_steps.steps]
-
     def step(self, name: str, unit: str) -> AbstractContextManager[Step]:
         """A step of reading, for `steps`."""
         return self._reading_steps.step(name, unit)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.engine.scan import file_reader as reading_rows
-from skipstone.engine.scan.file_reader import read_matches, verify_unchanged
+from skipstone.engine.scan.file_reader import matches_in_file, verify_unchanged
 from skipstone.engine.scan.row_groups import row_groups_of
 from skipstone.engine.storage import Counted, open_storage
 
@@ -155,8 +155,8 @@ def test_an_executor_hands_on_no_rows_read_after_a_change(table: ss.Table, tmp_p
     task = next(task for task in plan.planning.tasks if task.path == NAME)
     task, context = pickle.loads(pickle.dumps((task, plan.planning.context)))
     (groups,) = row_groups_of([task], context, open_storage(context.index_location))
-    reader = read_matches(task, groups, context, Counted(open_storage(context.location)))
-    assert next(reader).column("k").to_pylist() == [5, 6, 7]
+    reader = matches_in_file(task, groups, context, Counted(open_storage(context.location)))
+    assert next(reader)[1].column("k").to_pylist() == [5, 6, 7]
     CHANGES[change](tmp_path / NAME)
     with pytest.raises(ss.NotReadableError, match=rf"{NAME}: .*sync\(\)"):
         list(reader)

@@ -27,7 +27,7 @@ def lake_of(folder: Path, keys: np.ndarray) -> ss.Table:
 
 
 def rows_looked_at(plan: ss.Plan) -> int:
-    (step,) = [step for step in plan.planning.steps_so_far if step.name == "rows"]
+    (step,) = [step for step in plan.steps if step.name == "rows"]
     return step.came_in
 
 

@@ -14,7 +14,7 @@ import pytest
 import skipstone as ss
 from lake_strategies import add_told, kept_paths, make_file, told_file, told_stats, told_table
 from skipstone.engine.predicates import Unknown
-from skipstone.engine.scan.file_reader import read_matches
+from skipstone.engine.scan.file_reader import matches_in_file
 from skipstone.engine.scan.row_groups import row_groups_of
 from skipstone.engine.storage import Counted, open_storage
 
@@ -83,13 +83,13 @@ def test_rule_38_an_executor_that_meets_another_file_than_was_planned_raises(tmp
     data, index = Counted(open_storage(context.location)), open_storage(context.index_location)
     (groups,) = row_groups_of([task], context, index)
     assert groups.kept == [1]
-    assert [t.to_pydict() for t in read_matches(task, groups, context, data)] == [{"a": [2]}]
+    assert [rows.to_pydict() for _, rows in matches_in_file(task, groups, context, data)] == [{"a": [2]}]
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(ss.NotReadableError, match=r"f\.parquet"):
-        list(read_matches(task, groups, context, data))
+        list(matches_in_file(task, groups, context, data))
     path.unlink()
     with pytest.raises(ss.NotReadableError, match="missing"):
-        list(read_matches(task, groups, context, data))
+        list(matches_in_file(task, groups, context, data))
 
 
 def test_rule_39_a_hive_value_that_does_not_fit_names_its_path(tmp_path: Path) -> None:
