@@ -175,7 +175,7 @@ def numbers_with(
     """Return the numbers (uint64, ascending) of entries below a prefix whose column of strings contains wanted values,
     and that are live within a run. A newer run may contradict this, which `get_by_ids` resolves. `wanted`: values, each
     with the first and last number that they may have, ascending. With `keep` small runs are decoded whole, and cached
-    for the next query. Raise DamagedRun."""
+    for the next query, and so are the hashes of a large run's values. Raise DamagedRun."""
     if not wanted:
         return np.empty(0, np.uint64)
     every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
@@ -193,14 +193,23 @@ def numbers_with(
             continue
         near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
         if near:
+            hashes = _hashes_of(every) if keep else None
             with reading_run(run):
                 for ends, values in near:
+                    if hashes is not None and not readers.may_have(run, prefix, ends, column, hashes):
+                        continue
                     part = readers.between(run, prefix, ends, [column])
                     texts = part.columns[column]
                     own = binary_array(values, texts.type)  # a single value is compared, so that no text is hashed
                     is_wanted = to_numpy(pc.equal(texts, own[0]) if len(own) == 1 else pc.is_in(texts, value_set=own))
                     matches.append(part.ids[is_wanted if part.deleted is None else is_wanted & ~part.deleted])
     return np.unique(np.concatenate(matches))
+
+
+def _hashes_of(strings: pa.Array) -> np.ndarray:
+    from ...bloom.hashing import hash_array  # a scan does not need it
+
+    return hash_array(strings).present()
 
 
 def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntries | None:

@@ -153,6 +153,12 @@ class RunReaders:
         reader, cached = self._opened(run)
         return cached.between(reader, prefix, ends, columns)
 
+    def may_have(self, run: Run, prefix: bytes, ends: tuple[int, int], column: str, hashes: np.ndarray) -> bool:
+        """Return False if a column of strings has no value with one of some hashes (`bloom.hashing`), in the entries of
+        a run below a prefix whose numbers are between `ends`, inclusive."""
+        reader, cached = self._opened(run)
+        return cached.may_have(reader, prefix, ends, column, hashes)
+
     def block_rows(self, run: Run, first: bytes, last: bytes) -> pa.Table | None:
         """Return what `rows` returns, of the one block of a large run that may contain the keys between `first` and
         `last`, both inclusive; None if that is not cached."""
