@@ -27,7 +27,7 @@ A scan: `Table.scan` creates the plan of `scan/plan.py`; `scan/prune.py` finds t
 indexes and statistics; `scan/row_groups.py` finds their row groups, by task index files; `scan/duckdb_reader.py` and
 `scan/file_reader.py` read them and test rows.
 
-A commit: `commit/transaction.py` collects tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
+A commit: `commit/transaction.py` collects tasks; `commit/edit.py` gives their files ids; each index kind adds its runs;
 `commit/commit.py` puts the instant if no other commit was first, or plans again.
 
 Verbs over a whole table import all of these: `adopt.py`, `verify.py`, `doctor.py`, `report.py` with

@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 from ..base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
 from ..errors import CorruptionError, NotATableError, NotReadableError
 from ..hfile_like import read_block_range
-from .commit.bind import file_entries, removed_entries
 from .commit.commit import commit
-from .commit.edit import Edit
+from .commit.edit import Edit, file_entries, removed_entries
 from .commit.sync import sync_directory
 from .handle import Handle
 from .indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark

@@ -39,7 +39,7 @@ from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
-from .state.leftovers import Leftovers
+from .state.publishing import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
 from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
@@ -135,7 +135,7 @@ def create(
             f"{storage.uri}: the {kind} log defines files, schema and partitioning, so these cannot be passed"
         )
     if kind != DIRECTORY:
-        from .commit.sync_log import first_version
+        from .commit.sync import first_version
 
         readers = RunReaders(index_storage)
         log = open_log(kind, storage, table.log_options, table.metadata)

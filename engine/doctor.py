@@ -20,7 +20,7 @@ from .handle import Handle
 from .opening import open_handle
 from .scan.steps import bytes_text
 from .stale import changes_since_sync
-from .state.clock import now_us, storage_now_us
+from .state.timeline import now_us, storage_now_us
 from .storage import Storage
 from .storage.local import TEMPORARY_PREFIX
 from .verify import verify

@@ -144,7 +144,7 @@ def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[
 
 def sync_stale(handle: Handle) -> None:
     """Syncs for a query."""
-    from .commit.sync_log import sync_table
+    from .commit.sync import sync_table
 
     sync_table(handle)
 

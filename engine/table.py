@@ -276,7 +276,7 @@ class Table:
         if refresh not in (None, "sync"):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
-            from .commit.sync_log import sync_table
+            from .commit.sync import sync_table
 
             sync_table(self.handle)
 
@@ -569,7 +569,7 @@ class Table:
             from .status import foreseen_sync
 
             return foreseen_sync(self.handle.refresh())
-        from .commit.sync_log import sync_table
+        from .commit.sync import sync_table
 
         adopts, widens = new_columns == "adopt", new_types == "widen"
         result = sync_table(self.handle, _reported(progress), adopts=adopts, widens=widens)

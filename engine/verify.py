@@ -16,11 +16,10 @@ from .commit.adopt_columns import names_ever, sure_columns, unread_columns
 from .indexes.kind import referenced_files
 from .parquet.footers import FILE_ERRORS, read_footer
 from .stale import check_stale
-from .state.lineage import broken, newest_mentioned
 from .state.manifest import BASE
+from .state.publishing import broken, newest_mentioned
 from .state.runs import check_written_as
-from .state.timeline import is_loss
-from .state.version_files import instant_path
+from .state.timeline import instant_path, is_loss
 from .storage import FileMissingError, Ranged, Storage
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from ..engine.indexes.task_result import TaskResult
 from ..engine.lakes.directory import entries_of
 from ..engine.open import open_table
 from ..engine.state import IndexState
-from ..engine.state.leftovers import Leftovers
 from ..engine.state.paths import task_path
+from ..engine.state.publishing import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
 from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
 from ..engine.verify import Finding, file_findings

@@ -27,10 +27,9 @@ from ..state.lsm import RunWriter
 from ..state.run_format import SHARD_BYTES
 from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
-from .bind import removal
 from .commit import WriteBatch, commit, write_batch
 from .conflicts import returned_files
-from .edit import Edit
+from .edit import Edit, removal
 from .schemas import (
     all_fit_nanoseconds,
     check_table_schema,

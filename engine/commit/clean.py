@@ -32,17 +32,15 @@ from ...errors import InvalidArgumentError, StorageError, is_integer
 from ..indexes.kind import referenced_files
 from ..progress import Progress
 from ..state import Instant, Timeline, is_of_table, joined_ranges
-from ..state.clock import storage_now_us
 from ..state.lsm import RunWriter
 from ..state.paths import FILE_PREFIX
 from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
-from ..state.version_files import version_of
+from ..state.timeline import storage_now_us, version_of
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
-from .bind import removed_entries
 from .commit import commit, newest_after
-from .edit import Edit
+from .edit import Edit, removed_entries
 from .queue import TICKET
 
 if TYPE_CHECKING:

@@ -25,9 +25,8 @@ from ..indexes.task_result import temporary_paths
 from ..lakes.table_marker import MARKER, write_marker
 from ..observing import Event, emit, is_observed, ms_since
 from ..state import Instant, Run, Timeline, new_transaction_id
-from ..state.leftovers import Leftovers
-from ..state.lineage import Look, look, since
 from ..state.lsm import RunWriter
+from ..state.publishing import Leftovers, Look, look, since
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage, StorageError, Usage, reading_of
 from ..storage.threads import side_by_side

@@ -20,7 +20,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
 from ..handle import Handle
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
-from ..state.leftovers import Leftovers
+from ..state.publishing import Leftovers
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec

@@ -1,4 +1,9 @@
-"""An edit: what one attempt of a commit changes in the newest version, and the version that results."""
+"""An edit: what one attempt of a commit changes in the newest version, and the version that results.
+
+Binding turns results of tasks, which use local ordinals, into rows under ids of one version. It is a function of a base
+instant. If another commit was first, binding runs again from the start: it recomputes ids, partition counts and
+aggregates, and never renumbers them.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, empty_table, from_numpy, to_numpy
+from ...base.arrays import array_of, combine, empty_table, filled, from_numpy, scalar_of, string_scalar, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
+from .. import hive
 from ..indexes.kind import CommitContext, kind_or_none
-from ..indexes.task_result import TaskResult
-from ..state import Instant, now_us
+from ..indexes.task_result import AddedFiles, TaskResult
+from ..state import FileSchema, Instant, manifest, now_us
 from ..state.lsm import RunWriter
-from ..state.manifest import RUN_SCHEMA
+from ..state.manifest import BASE, FILE_FIELDS, RUN_SCHEMA
 from ..state.paths import first_twice
 from ..state.run_format import EntryBatch
-from ..state.snapshot import Snapshot
+from ..state.snapshot import Snapshot, no_files
 from ..storage import Storage
-from .bind import REMOVED, bind, key_entry
+from .schemas import check_fits, check_instants_fit, file_schema, schemas_of
 
 _LOOKUPS_MAX = 1_000  # if there are more paths, they are compared with all live paths of their partitions
+REMOVED = pa.schema([("file_id", pa.uint64()), ("path", pa.string())])  # files to remove: one row per file
+
+
+def removal(files: Mapping[int, str]) -> pa.Table:
+    """Return some files (id -> path) as a table of schema `REMOVED`."""
+    return pa.table([list(files), list(files.values())], schema=REMOVED)
 
 
 @dataclass
@@ -32,7 +44,7 @@ class Edit:
     after              the newest version with other columns, indexes or settings; None: unchanged
     named_at           the version whose names for columns the results use; None: `after`, or the commit's base
     results            files to add, as tasks returned them
-    removed            live files to remove (`bind.REMOVED`)
+    removed            live files to remove (`REMOVED`)
     remember_removed   the removed files may still be on storage, and must not be added again
     entries            other entries of the manifest
     leaves_files       some entries are of removed live files that stay on storage
@@ -176,3 +188,259 @@ def _partitions_of(snapshot: Snapshot, results: Sequence[TaskResult]) -> list[in
         return None
     texts = set().union(*(r.files.column("partition").to_pylist() for r in results))
     return sorted(snapshot.partition_ids(texts).values())
+
+
+# -- binding -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Bound:
+    """Entries to write, and the instant that they lead to (its runs and indexes are still those of the base).
+
+    manifest    entries of the manifest
+    added       the added files under their ids, one item per result
+    removed     the removed files, with their rows in the manifest
+    """
+
+    instant: Instant
+    manifest: EntryBatch
+    added: list[AddedFiles]
+    removed: pa.Table
+
+
+def bind(
+    snapshot: Snapshot,
+    named_at: Instant,
+    results: Sequence[TaskResult],
+    removed: pa.Table,
+    *,
+    remember_removed: bool,
+    entries: Sequence[EntryBatch] = (),
+) -> Bound:
+    """Bind added files and removed ones (`REMOVED`) to the version after the snapshot's. The results use the column
+    names of `named_at`. With `remember_removed` the removed files may still be on storage, and the manifest records
+    their paths and identities. `entries`: other entries of the manifest.
+
+    Raise CommitConflictError if a file to remove is no longer live, and SchemaError if an added file does not fit.
+    """
+    base = snapshot.instant
+    after = replace(base, version=base.version + 1)
+    partitions = _PartitionIds(snapshot)
+    added: list[AddedFiles] = []
+    rows: list[pa.Table] = []
+    sequence = base.next["sequence"]
+    for result in results:
+        after, schema_ids = _bind_schemas(after, named_at, result)
+        partition_ids = partitions.of(result.files.column("partition"))
+        count = result.files.num_rows
+        if sequence + count >= 1 << 32:
+            raise InvalidArgumentError("this table has given out all of its 2**32 file sequences")
+        sequences = np.arange(sequence, sequence + count, dtype=np.uint32)
+        sequence += count
+        rows.append(_manifest_rows(result, schema_ids, after.version))
+        schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
+        added.append(AddedFiles(result, manifest.file_ids(partition_ids, sequences), schema_of))
+    # Raises SchemaError that names a new partition whose keys or values do not fit the table's.
+    hive.typed_values(list(partitions.new), [base.schema.field(name) for name in base.partitioning])
+    removed_files = _removed_files(snapshot, removed)
+    partition_entries, change = _touched_partitions(snapshot, partitions.new, added, removed_files)
+    changes = dict(zip(("files", "rows", "bytes"), change.tolist(), strict=False))
+    changes["plain"] = _plain(rows) - _plain([removed_files])
+    after = replace(
+        after,
+        next={**after.next, "sequence": sequence, "partition": partitions.next_id},
+        totals={name: count + changes[name] for name, count in base.totals.items()},
+    )
+    bound = [partition_entries]
+    for files, file_rows in zip(added, rows, strict=True):
+        bound.append(_entries(manifest.KIND_FILE, files.ids, file_rows))
+    if removed_files.num_rows:
+        bound.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
+        if remember_removed:
+            bound.append(removed_entries(removed_files))
+    again = _added_again(snapshot, added)
+    if len(again):
+        bound.append(_entries(manifest.KIND_REMOVED, again, None))
+    return Bound(after, EntryBatch.concat([*bound, *entries], manifest.RUN_SCHEMA), added, removed_files)
+
+
+def _plain(parts: Sequence[pa.Table]) -> int:
+    """Return how many files are plain bases: no log, delete or commit state applies to them."""
+    count = 0
+    for files in parts:
+        if not files.num_rows:
+            continue
+        plain = to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
+        for name in ("file_group", "deletes", "commit"):
+            plain &= to_numpy(files.column(name).is_null())
+        count += int(plain.sum())
+    return count
+
+
+class _PartitionIds:
+    """The ids of partitions by their texts: those of a version, and the next free ids for new texts."""
+
+    def __init__(self, snapshot: Snapshot):
+        self._snapshot = snapshot
+        self.next_id = snapshot.instant.next["partition"]
+        self.new: dict[str, int] = {}
+
+    def of(self, texts: pa.ChunkedArray) -> np.ndarray:
+        """Return the ids of some texts: uint32 [n]."""
+        encoded = texts.combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        ids = {**self.new, **self._snapshot.partition_ids(names)}
+        for text in names:
+            if text not in ids:
+                ids[text] = self.new[text] = self.next_id
+                self.next_id += 1
+        return np.array([ids[text] for text in names], dtype=np.uint32)[to_numpy(encoded.indices)]
+
+
+_COUNTS = ("file_count", "live_rows", "live_bytes", "fingerprint")
+
+
+def _touched_partitions(
+    snapshot: Snapshot, new: Mapping[str, int], added: Sequence[AddedFiles], removed: pa.Table
+) -> tuple[EntryBatch, np.ndarray]:
+    """Return (the entries of the partitions that a commit touches, with tombstones of those that have no files left;
+    int64 [counts]: the change of the sums of `_COUNTS`). `new`: text -> id of new partitions."""
+    removed_ids = to_numpy(removed.column("file_id"))
+    changes = [*(_counts_of(files.ids, files.result.files) for files in added), -_counts_of(removed_ids, removed)]
+    ids = np.concatenate([*(files.ids for files in added), removed_ids])
+    touched, place = np.unique(manifest.split_file_ids(ids)[0], return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(touched)))
+    change = np.add.reduceat(np.concatenate(changes)[order], starts) if len(ids) else np.zeros((0, 4), dtype=np.int64)
+    partitions = snapshot.partitions()
+    rows = partitions.take(pc.index_in(from_numpy(touched), value_set=combine(partitions.column("partition_id"))))
+    counts = np.stack([to_numpy(filled(rows.column(name), 0)) for name in _COUNTS], axis=1) + change
+    names = {number: text for text, number in new.items()}
+    texts = pc.coalesce(combine(rows.column("partition")), array_of([*map(names.get, touched.tolist())], pa.string()))
+    values = pa.table({"partition": texts, **dict(zip(_COUNTS, map(from_numpy, counts.T), strict=True))})
+    keys = manifest.KEYS.encode(kind=manifest.KIND_PARTITION, partition=touched, sequence=np.zeros_like(touched))
+    return EntryBatch(keys, values, counts[:, 0] == 0), change.sum(axis=0)
+
+
+def _counts_of(file_ids: np.ndarray, files: pa.Table) -> np.ndarray:
+    """Return int64 [files, counts]: each file's share of its partition's counts. Sums of fingerprints wrap around."""
+    rows, sizes = (to_numpy(filled(files.column(name), 0)) for name in ("row_count", "size_bytes"))
+    return np.stack([np.ones_like(rows), rows, sizes, manifest.fingerprints(file_ids)], axis=1)
+
+
+def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
+    """Return the instant with the result's physical schemas, and the id of each; the last id is of declared files."""
+    numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
+    bound = schemas_of(after, named_at, result)
+    for position, schema in enumerate(bound):
+        if _identity(schema) not in numbers:
+            example = pc.index(result.files.column("schema_id"), scalar_of(position, pa.int32())).as_py()
+            check_fits(after, schema, result.files.column("path")[example].as_py() if example >= 0 else "a file")
+    check_instants_fit(after, bound, result)
+    if result.files.column("schema_id").null_count:
+        physical = result.declared_names
+        fields = [f for f in named_at.schema if f.name not in named_at.partitioning]
+        declared = pa.schema([f.with_name(physical.get(f.name, f.name)) for f in fields])
+        names = dict(zip(declared.names, (f.name for f in fields), strict=True))
+        bound.append(file_schema(after, named_at, declared, is_declared=True, names=names))
+    file_schemas = list(after.file_schemas)
+    for schema in bound:
+        if numbers.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
+            file_schemas.append(schema)
+    ids = [numbers[_identity(schema)] for schema in bound]
+    return replace(after, file_schemas=tuple(file_schemas)), np.array(ids, dtype=np.int32)
+
+
+def _identity(schema: FileSchema) -> tuple:
+    """Return what distinguishes file schemas: one physical schema maps to other columns before and after a rename."""
+    names = tuple(schema.fields.items()), tuple(schema.columns.items()), tuple(schema.nested.items())
+    return schema.schema, *names, schema.is_declared
+
+
+def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
+    rows = result.files.select([f.name for f in FILE_FIELDS])
+    local = filled(rows.column("schema_id").combine_chunks(), len(result.schemas))
+    bound = from_numpy(schema_ids.astype(np.int32)).take(local)
+    position = rows.schema.get_field_index("schema_id")
+    rows = rows.set_column(position, "schema_id", bound)
+    return rows.append_column(manifest.SEGMENT_FIELD, from_numpy(np.full(rows.num_rows, version)))
+
+
+def _removed_files(snapshot: Snapshot, removed: pa.Table) -> pa.Table:
+    ids = to_numpy(removed.column("file_id"))
+    if not len(ids):
+        return no_files()
+    partition, _ = manifest.split_file_ids(ids)
+    files = snapshot.files(np.unique(partition))
+    live_files = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
+    is_lost = ~np.isin(ids, to_numpy(live_files.column("file_id")))
+    if is_lost.any():
+        lost = removed.column("path").filter(from_numpy(is_lost)).to_pylist()
+        raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
+    return live_files
+
+
+def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
+    """Return the ids of removed files that a commit adds again, and that are therefore no longer recorded as removed.
+    A path that is added with another identity is another file: the removed one stays recorded."""
+    if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)) for run in snapshot.instant.manifest):
+        return np.empty(0, dtype=np.uint64)
+    anywhere = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
+    ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
+    partitions = np.unique(manifest.split_file_ids(ids)[0])
+    # A new partition may have existed and been emptied: its removed files are recorded under its former number.
+    is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
+    remembered = snapshot.removed_files(None if anywhere or is_new else partitions)
+    paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
+    remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=combine(paths)))
+    if remembered.num_rows == 0:
+        return np.empty(0, dtype=np.uint64)
+    added_rows = {row["path"]: row for f in added for row in f.result.files.select(manifest.IDENTITY).to_pylist()}
+    pairs = [(row, added_rows[row["path"]]) for row in remembered.select(manifest.IDENTITY).to_pylist()]
+    check_not_cleaned(remembered.filter(from_numpy(np.array([_may_be(*pair) for pair in pairs], dtype=bool))))
+    is_back = np.array([old == new for old, new in pairs], dtype=bool)
+    return to_numpy(remembered.column("file_id"))[is_back]
+
+
+def _may_be(one: Mapping, other: Mapping) -> bool:
+    """Return True if two identities may be of one file: they are equal in each field that both have."""
+    return all(None in (one[name], other[name]) or one[name] == other[name] for name in manifest.IDENTITY)
+
+
+def check_not_cleaned(removed: pa.Table) -> None:
+    """Raise CommitConflictError if a removed file is added again although a clean removes it from storage."""
+    paths = (
+        removed.filter(pc.equal(removed.column("kind"), manifest.CLEANED).fill_null(False)).column("path").to_pylist()
+    )
+    if paths:
+        raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
+
+
+def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> EntryBatch:
+    """Return entries of a kind under some numbers; tombstones if `rows` is None."""
+    partition, sequence = manifest.split_file_ids(numbers)
+    keys = manifest.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
+    if rows is None:
+        rows = pa.table({"path": pa.nulls(len(numbers))})
+        return EntryBatch(keys, rows, np.ones(len(numbers), dtype=bool))
+    return EntryBatch(keys, rows, np.zeros(len(numbers), dtype=bool))
+
+
+def file_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
+    """Return entries of live files, under their ids: the manifest's fields of each."""
+    return _entries(manifest.KIND_FILE, ids, rows)
+
+
+def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> EntryBatch:
+    """Return entries that record removed files: path, identity and the segment that added them. With `are_cleaned` they
+    also record that a clean removes the files from storage, so that no commit adds them again."""
+    rows = files.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
+    if are_cleaned:
+        rows = rows.append_column("kind", pa.repeat(manifest.CLEANED, rows.num_rows))
+    return _entries(manifest.KIND_REMOVED, to_numpy(files.column("file_id")), rows)
+
+
+def key_entry(key: str, version: int) -> EntryBatch:
+    """Return the entry of the key of an idempotent commit, which created a version."""
+    row = pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
+    return _entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), row)

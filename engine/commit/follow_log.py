@@ -1,6 +1,6 @@
 """Following the log of another format: turn a state of it into columns of the table, and files added and removed.
 
-The result is bound to a version either by a commit (`sync_log.py`), or for one handle (`with_tail`). Such a handle pins
+The result is bound to a version either by a commit (`sync.py`), or for one handle (`with_tail`). Such a handle pins
 a pair: a version of Skipstone's, and a state of the log. The changes between them are bound to the version just as a
 commit would bind them, but the run of the manifest stays in memory, and no index covers it: added files may match,
 removed ones are not read.
@@ -33,7 +33,7 @@ from ..state.snapshot import LogTail, Snapshot
 from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX
 from ..tasks.log_attach import opened
-from .bind import REMOVED, bind
+from .edit import REMOVED, bind
 from .schemas import check_table_schema, identified, with_indexes_left, with_leaves
 
 # The fields, with path and size, that distinguish a file from the same file at another state of the log.

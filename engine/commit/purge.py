@@ -50,7 +50,7 @@ from .commit import commit, newest_after
 from .conflicts import PURGE
 from .edit import Edit
 from .restore import drop_savepoint
-from .sync_log import sync_log
+from .sync import sync_log
 
 if TYPE_CHECKING:
     from ..handle import Handle

@@ -24,7 +24,7 @@ from typing import Any
 
 from ...errors import SkipstoneError
 from ..state import Timeline
-from ..state.clock import storage_now_us
+from ..state.timeline import storage_now_us
 from ..storage import Entry
 
 FOLDER = "queue"

@@ -33,10 +33,9 @@ from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.threads import STAT_THREADS, prefetched
 from .adopt_columns import bind_again, bound_names
-from .bind import file_entries, removal, removed_entries
 from .commit import commit, latest_of
 from .conflicts import ids_without
-from .edit import Edit
+from .edit import Edit, file_entries, removal, removed_entries
 
 if TYPE_CHECKING:
     from ..handle import Handle

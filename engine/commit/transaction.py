@@ -25,19 +25,18 @@ from ..choices import Overwritten
 from ..indexes.kind import part_specs
 from ..indexes.task_result import TaskResult, temporary_paths
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
-from ..state.leftovers import Leftovers
 from ..state.lsm import RunWriter
 from ..state.paths import paths_of, task_path
+from ..state.publishing import Leftovers
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
 from ..storage.write_buffer import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
-from .bind import removal
 from .commit import WriteBatch, commit
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
-from .edit import Edit
+from .edit import Edit, removal
 
 if TYPE_CHECKING:
     from ..handle import Handle

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ..handle import Handle
     from ..predicates import Node
     from ..progress import Progress
-    from ..state.leftovers import Leftovers
     from ..state.lsm import RunWriter
+    from ..state.publishing import Leftovers
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage

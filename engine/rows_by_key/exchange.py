@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SkipstoneError, SkipstoneWarning
 from ..commit.indexing import refresh_all
-from ..commit.sync_log import sync_table
+from ..commit.sync import sync_table
 from ..commit.transaction import Transaction
 from ..indexes.secondary.sort import KeyPartSpec
 from ..lakes import DELTA, HUDI, ICEBERG

@@ -31,8 +31,8 @@ from ..storage import Storage
 from ..storage.threads import BUILD_THREADS, prefetched
 from . import Run
 from .coverage import IdRanges
-from .leftovers import Leftovers
 from .paths import run_path
+from .publishing import Leftovers
 from .run_format import MANIFEST_FORMAT, EntryBatch, NewEntries, RunFormat, SortedEntries, SortedRanges, files_of
 from .run_lookups import first_of_each
 from .runs import DAMAGE, RunReaders, warn_of_damage

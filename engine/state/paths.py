@@ -1,9 +1,10 @@
-"""Paths of many files: as the manifest stores them, their partitions, and duplicates; and the paths of runs and task
-index files."""
+"""Paths of many files: as the manifest stores them, their partitions, and duplicates; the paths of runs and task
+index files, and the ids of transactions, which they contain."""
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from ..storage import Storage, relative_path
 
 SERVED_FOLDER = "serve"  # the manifests that `skipstone serve` writes, below the index root
 FILE_PREFIX = "part-"  # of the data files that a transaction writes; its id follows
+TABLE_DIGITS = 8  # of a table's id, at the end of its transactions' ids
 _AT_ONCE = 1 << 17
 # A path that is not normalized, or not below the table, contains or begins with one of these.
 _ODD = (b"//", b"/.", b":", b"\\", b"\0")
@@ -110,3 +112,15 @@ def run_path(transaction: str, name: str) -> str:
 def task_path(transaction: str, name: str) -> str:
     """Return the path of a task index file."""
     return f"tasks/{transaction[:2]}/{transaction}-{name}.sbf"
+
+
+def new_transaction_id(table_id: str = "") -> str:
+    """Return 32 hexadecimal digits. The name of every file that the transaction writes contains them. The last digits
+    are the table's, so its files are recognized even if no record of the transaction exists."""
+    ending = table_id[:TABLE_DIGITS]
+    return uuid.uuid4().hex[: 32 - len(ending)] + ending
+
+
+def is_of_table(transaction: str, table_id: str) -> bool:
+    """Return whether a transaction's id is of this table."""
+    return transaction.endswith(table_id[:TABLE_DIGITS])

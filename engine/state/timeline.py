@@ -13,13 +13,18 @@ place in the chain and the transactions that it fenced stay.
 
 An instant is valid only under its own version's name. The hint is put once its instant is durable. So if a hint of this
 table names a newer version than can be read, the version was lost: readers report this, and writers refuse
-(`lineage.py`). A hint with other bytes or another table's id means nothing.
+(`publishing.py`). A hint with other bytes or another table's id means nothing.
+
+Ages are measured by the clock of the storage. It is read from the time of a file that was just written there. It may be
+wrong, because times of files are compared only with it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -28,19 +33,16 @@ from typing import Any
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
+from ..storage.local import TEMPORARY_PREFIX
 from ..storage.threads import side_by_side
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
 from .instant_fields import history_of, parse_instant, shrunk_text
-from .version_files import (
-    FOLDER,
-    folder_number,
-    folders,
-    in_folder,
-    instant_path,
-    names,
-)
 
+FOLDER = "timeline"
+VERSIONS_A_FOLDER = 1000
+_FOLDER_FORM = re.compile("[0-9]{5,12}")
+_VERSION_FORM = re.compile("[0-9]{10,15}")
 _HINT = f"{FOLDER}/HINT"
 _PROBES_MAX = 64
 PUTS_MAX = 3
@@ -261,7 +263,7 @@ class Timeline:
         """Yield the instants of versions first..last, both inclusive, without those that were lost."""
         versions: Iterable[int] = range(first, last + 1)
         if last - first >= _PROBES_MAX:  # a version's number may be far larger than how many there are
-            versions = sorted(version for version in names(self.storage, first, last) if version <= last)
+            versions = sorted(version for version in self.names(first, last) if version <= last)
         for version in versions:
             instant = self.find(version)
             if instant is not None:
@@ -362,8 +364,16 @@ class Timeline:
         return None
 
     def names(self, first: int, last: int | None) -> dict[int, Entry]:
-        """Call `version_files.names`."""
-        return names(self.storage, first, last)
+        """Return the files under the names of versions from `first` on: of its folder, and if that is full, or does not
+        reach `last` (None: unknown), of the folders after it. Usually this takes one listing."""
+        number = folder_number(first)
+        entries = in_folder(self.storage, number, first)
+        final = (number + 1) * VERSIONS_A_FOLDER - 1
+        if final in entries or last is None or last > final:
+            for later in folders(self.storage):
+                if later > number and (last is None or later <= folder_number(last)):
+                    entries |= in_folder(self.storage, later)
+        return {version: entry for version, entry in entries.items() if version >= first}
 
     def _listed(self, last: int = VERSION_MAX) -> Instant | None:
         """Return the newest version up to `last`, by listings."""
@@ -385,3 +395,56 @@ def is_loss(version: int, newest: int) -> bool:
 
 def _newer(one: Instant | None, other: Instant | None) -> Instant | None:
     return other if one is None or (other is not None and other.version > one.version) else one
+
+
+# -- names of versions -------------------------------------------------------------------------------------------------
+
+
+def instant_path(version: int) -> str:
+    return f"{FOLDER}/{folder_number(version):05d}/{_name_of(version)}"
+
+
+def _name_of(version: int) -> str:
+    return f"{version:010d}.json"
+
+
+def folder_number(version: int) -> int:
+    """Return the number of the folder that contains a version's name."""
+    return version // VERSIONS_A_FOLDER
+
+
+def in_folder(storage: Storage, number: int, first: int = 0) -> dict[int, Entry]:
+    """Return the files under the names of the versions of one folder; those before `first` may be left out."""
+    files, _ = storage.list_folder(f"{FOLDER}/{number:05d}", _name_of(first))
+    return {version: f for f in files if (version := version_of(f.path)) is not None}
+
+
+def folders(storage: Storage) -> list[int]:
+    """Return the numbers of the folders, ascending."""
+    _, inside = storage.list_folder(FOLDER)
+    return sorted(int(f) for f in inside if _FOLDER_FORM.fullmatch(f))
+
+
+def version_of(path: str) -> int | None:
+    """Return the version of an instant's file; None for any other file."""
+    name = path.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def now_us(after: int = 0) -> int:
+    """Return microseconds since 1970 UTC, always greater than `after`: times on a timeline always increase."""
+    return max(time.time_ns() // 1000, after + 1)
+
+
+def storage_now_us(storage: Storage) -> int:
+    """Return the storage's time in microseconds since 1970 UTC, from a file that is written for this and removed."""
+    path = f"timeline/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+    storage.put(path, b"", is_durable=False)
+    try:
+        return storage.stat(path).modified_ns // 1000
+    finally:
+        with contextlib.suppress(SkipstoneError):  # `clean` removes the file if it stays
+            storage.delete(path)

@@ -321,10 +321,10 @@ def _flush_all(flushes: Sequence[tuple[str, Callable[[], None]]]) -> None:
         with _Refusals(one[0]):
             one[1]()
 
-    if len(flushes) <= _FLUSHES_ALONE:
-        list(map(flush, flushes))
-    else:
-        list(prefetched(flush, flushes, _FLUSH_THREADS, "skipstone-flush"))
+    # One share per thread: passing each flush to a pool takes as long as some flushes.
+    threads = 0 if len(flushes) <= _FLUSHES_ALONE else _FLUSH_THREADS
+    shares = [flushes[first :: threads or 1] for first in range(threads or 1)]
+    list(prefetched(lambda share: list(map(flush, share)), shares, threads, "skipstone-flush"))
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:

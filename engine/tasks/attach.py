@@ -17,8 +17,8 @@ from ..lakes.directory import entries_of
 from ..parquet.footer_bytes import expect_footers
 from ..parquet.footers import Footer, read_footer
 from ..progress import Progress
-from ..state.leftovers import Leftovers
 from ..state.paths import task_path
+from ..state.publishing import Leftovers
 from ..storage import Entry, FileMissingError, Storage
 from ..storage.threads import FOOTER_THREADS, prefetched, threads_for
 

@@ -19,7 +19,7 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from power_cut_disk import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
-from skipstone.engine.state import Timeline, version_files
+from skipstone.engine.state import Timeline, timeline
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
 from table_actions import Action, add_a_row, picture, rows_of, tried, versions_after
 from table_recovery import recovered
@@ -145,7 +145,7 @@ def without_temporaries(tree: Tree) -> Tree:
 def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch, record_property
 ) -> None:
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 3)  # so that folders end
+    monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 3)  # so that folders end
     root = tmp_path / "lake"  # of each trial, too: a copy at another place is read by other rules
     recording = record(action, root, monkeypatch)
     trees: dict[str, tuple[str, Tree, int]] = {}

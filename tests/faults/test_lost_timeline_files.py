@@ -18,8 +18,8 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from skipstone.engine.state import timeline
 from skipstone.engine.state import timeline as timelines
-from skipstone.engine.state import version_files
 from skipstone.engine.storage import local
 from timeline_lakes import VERSIONS, commit, file, lake, opened, rows
 
@@ -41,7 +41,7 @@ def test_rule_44_an_instant_under_another_name_is_damage_and_names_the_file(tmp_
     else:
         table = opened(tmp_path)
         assert rows(table) == [2, 3, 4, 5, 6]
-        assert [f.path for f in table.verify(deep=True)] == [version_files.instant_path(over)]
+        assert [f.path for f in table.verify(deep=True)] == [timeline.instant_path(over)]
         assert commit(table, 7) == 7 and rows(opened(tmp_path)) == [2, 3, 4, 5, 6, 7]
 
 
@@ -52,8 +52,8 @@ def test_an_instant_of_another_table_is_damage_under_its_own_number_too(tmp_path
         opened(tmp_path / "mine", version=4)
     table = opened(tmp_path / "mine")
     found = {f.path: f.message for f in table.verify(deep=True)}
-    assert set(found) == {version_files.instant_path(v) for v in (4, 5)}
-    assert "another table" in found[version_files.instant_path(4)]
+    assert set(found) == {timeline.instant_path(v) for v in (4, 5)}
+    assert "another table" in found[timeline.instant_path(4)]
     shutil.copy(file(tmp_path / "other", 7), file(tmp_path / "mine", 7))
     with pytest.raises(ss.CorruptionError, match=r"0007\.json: an instant of another table"):
         opened(tmp_path / "mine")
@@ -71,7 +71,7 @@ def test_a_version_that_was_put_in_anothers_place_is_found(tmp_path: Path) -> No
     commit(table, 4), commit(table, 5)
     shutil.copy(file(tmp_path.with_name("copy"), 4), file(tmp_path, 4))
     [finding] = opened(tmp_path).verify(deep=True)
-    assert (finding.kind, finding.path) == ("damaged", version_files.instant_path(5))
+    assert (finding.kind, finding.path) == ("damaged", timeline.instant_path(5))
     with pytest.raises(ss.CorruptionError, match=r"0005\.json: follows another version 4"):
         commit(stale, 99)
     assert rows(opened(tmp_path)) == [2, 3, 4, 5]
@@ -89,7 +89,7 @@ def test_rule_44_a_commit_is_not_acknowledged_under_a_lost_name_that_nobody_read
         commit(stale, 99)
     assert not file(tmp_path, 4).exists() and not list(tmp_path.glob("*.parquet"))[5:]
     table = opened(tmp_path)  # an older gap is a finding, and blocks nobody
-    assert [(f.kind, f.path) for f in table.verify()] == [("missing", version_files.instant_path(4))]
+    assert [(f.kind, f.path) for f in table.verify()] == [("missing", timeline.instant_path(4))]
     assert commit(table, 7) == 7 and stale.refresh().version == 7 and rows(stale) == [2, 3, 4, 5, 6, 7]
     assert table.history()["version"].to_pylist() == [1, 2, 3, 5, 6, 7]
     table.clean(retain_versions=2)
@@ -121,7 +121,7 @@ def test_a_lost_newest_version_is_reported_and_nothing_is_committed_over_it(tmp_
         table.refresh()
     with pytest.raises(ss.CorruptionError, match="restore the file"):
         ss.open(tmp_path, strict=True)
-    assert [(f.kind, f.path) for f in fallen.verify()] == [("missing", version_files.instant_path(VERSIONS))]
+    assert [(f.kind, f.path) for f in fallen.verify()] == [("missing", timeline.instant_path(VERSIONS))]
     before = sorted(p for p in tmp_path.rglob("*") if p.is_file())
     for act in (lambda: commit(fallen, 99), lambda: fallen.savepoint("s"), lambda: fallen.clean(retain_versions=1)):
         with pytest.raises(ss.CorruptionError, match=r"0006\.json: version 6 was created.*restore the file"):
@@ -147,7 +147,7 @@ def test_an_abort_removes_nothing_that_a_lost_version_may_name(tmp_path: Path, g
 
 
 def test_a_gap_at_the_end_of_a_folder_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 4)
+    monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 4)
     stale = lake(tmp_path, 6)
     other = ss.open(tmp_path)
     for number in (7, 8, 9):

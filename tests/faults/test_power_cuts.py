@@ -15,7 +15,7 @@ import skipstone as ss
 from example_counts import is_thorough
 from lake_strategies import commit_rows
 from power_cut_disk import PowerDisk, digest, put_tree, without_flushes
-from skipstone.engine.state import version_files
+from skipstone.engine.state import timeline
 from table_actions import ACTIONS, Action, add_a_row, rows_of, versions_after
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
@@ -32,7 +32,7 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at any call; then another process commits; then the power goes."""
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 2)
+    monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 2)
     origin = tmp_path / "origin"
     with without_flushes():
         action.prepare(origin)

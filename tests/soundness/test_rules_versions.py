@@ -284,9 +284,9 @@ def test_rule_07_a_paused_writer_that_was_given_up_publishes_nothing(tmp_path: P
 
 
 def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.state import version_files
+    from skipstone.engine.state import timeline
 
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
+    monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     stale = ss.open(tmp_path)
     for number in range(8):

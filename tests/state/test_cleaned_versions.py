@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import is_thorough
+from skipstone.engine.state import timeline
 from skipstone.engine.state import timeline as timelines
-from skipstone.engine.state import version_files
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -25,7 +25,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of many versions, of which each test takes a copy."""
     root = tmp_path_factory.mktemp("origin") / "lake"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
+        patch.setattr(timeline, "VERSIONS_A_FOLDER", 10)
         made = ss.create(root, schema=SCHEMA, partitioning=None)
         while made.version < VERSIONS:
             with made.transaction(key=f"k{made.version}") as tx:
@@ -35,7 +35,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def table(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ss.Table:
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
+    monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 10)
     return ss.open(shutil.copytree(origin, tmp_path / "lake"))
 
 
@@ -103,7 +103,7 @@ def test_rule_07_a_writer_that_began_before_cleaned_versions_reads_all_of_them(t
 @pytest.mark.parametrize("hint", ["3", "31", "", None, "999", "x" * 40])
 def test_rule_08_names_stay_taken_and_the_latest_is_found_from_any_hint(table: ss.Table, hint: str | None) -> None:
     _clean(table)
-    paths = [version_files.instant_path(v) for v in range(1, VERSIONS + 1)]
+    paths = [timeline.instant_path(v) for v in range(1, VERSIONS + 1)]
     assert all(not table.handle.index_storage.put_if_absent(path, b"{}") for path in paths)
     table.handle.forget()
     told = Path(table.handle.index_storage.root, "timeline/HINT")
@@ -123,7 +123,7 @@ def test_opening_from_a_hint_far_behind_lists_instead_of_probing(
 
 
 def test_a_crash_while_shrinking_loses_nothing(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
+    monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 10)
     calls, is_done = 0, False
     while not is_done:
         calls += 13 if is_thorough() else 67

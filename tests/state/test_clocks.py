@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.state import clock
+from skipstone.engine.state import timeline
 
 SCHEMA = pa.schema([("x", pa.int64())])
 HOUR_S = 3600
@@ -33,8 +33,8 @@ class _Clock:
 
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> _Clock:
-    made = _Clock(clock.time.time_ns)
-    monkeypatch.setattr(clock, "time", made)
+    made = _Clock(timeline.time.time_ns)
+    monkeypatch.setattr(timeline, "time", made)
     return made
 
 
@@ -152,5 +152,5 @@ def test_what_is_old_by_the_storages_clock_is_cleaned(table: ss.Table, mine: _Cl
 
 def test_reading_the_clock_leaves_nothing_behind(table: ss.Table) -> None:
     before = _files(table)
-    now_us = clock.storage_now_us(table.handle.index_storage)
-    assert abs(now_us - clock.now_us()) < 60_000_000 and _files(table) == before
+    now_us = timeline.storage_now_us(table.handle.index_storage)
+    assert abs(now_us - timeline.now_us()) < 60_000_000 and _files(table) == before

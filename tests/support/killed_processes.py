@@ -31,7 +31,7 @@ from typing import Any
 import remote_lake
 import skipstone as ss
 from loaded_modules import load_all
-from skipstone.engine.state import version_files
+from skipstone.engine.state import timeline
 from skipstone.engine.storage.local import LocalStorage
 from skipstone.engine.storage.object_store import ObjectStorage
 from table_recovery import readable_versions, recovered
@@ -343,7 +343,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="local,local,delta")
     parser.add_argument("--lies", default="", help="acknowledged,left: one a lake")
     asked = parser.parse_args()
-    version_files.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end
+    timeline.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kinds, lies = asked.kinds.split(","), asked.lies.split(",")
     kills_a_lake = min(KILLS_A_LAKE, -(-asked.kills // len(kinds)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import skipstone as ss
+from skipstone.engine.state import timeline
 from skipstone.engine.state import timeline as timelines
-from skipstone.engine.state import version_files
 
 SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 6
@@ -30,7 +30,7 @@ def lake(root: Path, versions: int = VERSIONS) -> ss.Table:
 
 
 def file(root: Path, version: int) -> Path:
-    return root / ".skipstone" / version_files.instant_path(version)
+    return root / ".skipstone" / timeline.instant_path(version)
 
 
 def rows(table: ss.Table) -> list[int]:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_versions import has
 from oracle import multiset
-from skipstone.engine.tasks.dictionaries import dictionary_columns, parquet_paths
+from skipstone.engine.tasks.written_file import dictionary_columns, parquet_paths
 from wide_rows import wide_table
 
 _ROWS = 20_000

@@ -15,10 +15,10 @@ from ....base.arrays import to_numpy
 from ...parquet.footers import FILE_ERRORS, Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
-from ...state.leftovers import Leftovers
 from ...state.lsm import write_runs
 from ...state.manifest import BASE
 from ...state.paths import run_path, task_path
+from ...state.publishing import Leftovers
 from ...storage.threads import prefetched
 from ..kind import BuildContext, BuildResult
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult

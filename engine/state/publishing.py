@@ -1,22 +1,27 @@
-"""The instants after a version, for a writer that is about to publish: the whole chain from its base to the newest.
+"""What a writer does around publishing: it reads the chain of instants from its base to the newest, and removes its
+files if it fails.
 
 A lost version may have fenced the writer's transaction, or changed its input. A version that is published although
 newer ones exist is never read. So a writer reads every instant in order. Each contains the version that it follows, and
 the checksum of that version's sealed text. One listing, from the name of the base on, shows that no version is after
 the last. The hint, read before, shows whether the newest itself is missing.
+
+An interrupt may occur after the instant was put and before the put returned. Removing the files then would destroy a
+published version, so in doubt all files stay: an orphan costs space, a missing run costs the table.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any
 
-from ...errors import CommitConflictError, CorruptionError
-from ..storage import Entry
+from ...errors import CommitConflictError, CorruptionError, SkipstoneError
+from ..storage import Entry, Storage, UncertainPutError
 from ..storage.threads import side_by_side
-from .instant import Instant
-from .timeline import REMEDY, Timeline, is_loss
-from .version_files import instant_path
+from . import Instant, Timeline
+from .timeline import REMEDY, instant_path, is_loss
 
 Look = tuple[int | None, dict[int, Entry]]
 """The newest version that the hint names, and the files under the names of versions."""
@@ -113,3 +118,44 @@ def _check_follows(timeline: Timeline, before: Instant, after: Instant) -> None:
 
 def _path(timeline: Timeline, version: int) -> str:
     return f"{timeline.storage.uri}/{instant_path(version)}"
+
+
+class Leftovers:
+    """Files that a change has written and no instant names yet. As a context manager it removes them when an exception
+    leaves the block. The name of each contains the id of its transaction, so `clean` finds files that stay behind."""
+
+    def __init__(self) -> None:
+        self._files: list[tuple[Storage, str]] = []
+        self._is_kept = False
+
+    def __enter__(self) -> Leftovers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
+        if kind is not None:
+            self.remove()
+
+    def add(self, storage: Storage, path: str) -> None:
+        self._files.append((storage, path))
+
+    def remove(self, first: int = 0) -> None:
+        """Remove the files, from the `first` on, unless they may be published."""
+        if not self._is_kept:
+            for storage, path in self._files[first:]:
+                with contextlib.suppress(SkipstoneError):  # the caller needs the change's own error, not this one
+                    storage.delete(path)
+            del self._files[first:]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def publish(self, timeline: Timeline, instant: Instant) -> bool:
+        """Put the instant that names these files. Return False if another transaction has its version."""
+        try:
+            published = timeline.publish(instant)
+        except BaseException as error:
+            is_uncertain = isinstance(error, UncertainPutError)
+            self._is_kept = is_uncertain or timeline.was_published(instant) is not False
+            raise
+        self._is_kept = published
+        return published
