@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +11,8 @@ import pyarrow.compute as pc
 
 from ..base.arrays import combine, from_numpy, offsets_of, repeat_value, string_array, to_numpy
 from ..errors import InvalidArgumentError
-from .indexes.secondary.included import included_names
-from .state import IndexState, Instant, Timeline
+from .indexes.kind import shown_options
+from .state import Instant, Timeline
 from .state.coverage import is_covered
 from .state.manifest import any_of, slices_of
 from .state.snapshot import Snapshot
@@ -169,13 +168,6 @@ def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
     )
 
 
-def _options(instant: Instant, index: IndexState) -> dict[str, Any]:
-    """Return the options of an index, with its included columns by name."""
-    if "include" not in index.options:
-        return index.options
-    return {**index.options, "include": [name for name in included_names(instant, index) if name is not None]}
-
-
 def indexes_view(snapshot: Snapshot) -> pa.Table:
     """Return one row per index: name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
     instant = snapshot.instant
@@ -196,7 +188,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
                 "files_covered": int(is_covered(index.coverage, segments, ids).sum()),
                 "files_total": len(ids),
                 "size_bytes": sum(r.size_bytes for r in index.runs),
-                "options": json.dumps({**_options(instant, index), "maintain": index.maintain}),
+                "options": json.dumps({**shown_options(instant, index), "maintain": index.maintain}),
             }
         )
     schema = pa.schema(

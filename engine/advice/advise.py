@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,11 @@ from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
 from ..handle import Handle
-from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
 from ..indexes.derived import indexed_name, is_list_column
-from ..indexes.ngram.probe import grams_required
-from ..indexes.secondary.format import stored_type
+from ..indexes.kind import kind_named
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Node, Residual, Term, columns_of, columns_read, residuals, terms_of, with_implied
-from ..predicates.required_texts import NOTHING, required_of
+from ..predicates.required_texts import required_of
 from ..scan.index_answer import columns_needed
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
@@ -164,12 +161,6 @@ def cells(one: Suggestion) -> tuple[str, ...]:
     )
 
 
-def suggested_fpp(row_groups: float) -> float:
-    """The largest power of ten, at most the default, at which a look-up reads at most one row group of a table
-    unnecessarily."""
-    return max(FPP_MIN, min(FPP_DEFAULT, float(f"1e-{math.ceil(math.log10(max(1.0, row_groups)))}")))
-
-
 def advise(
     handle: Handle,
     queries: Iterable[object] | None,
@@ -269,13 +260,14 @@ class _Workload:
     def texts(self) -> dict[str, bool]:
         """The columns in which queries look for a part of a text, and whether one ignores case."""
         ignore_case: dict[str, bool] = {}
+        grams = kind_named("ngram")
         for _, plan, _ in self.queries:
             parts: list[Term | Residual] = [*terms_of(plan.bound), *residuals(plan.bound)]
             for part in parts:
                 for name in columns_read(part) if isinstance(part, Residual) or part.op == "like" else ():
                     required = required_of(part, name)
-                    if required is not None and grams_required(required, True) != NOTHING:
-                        is_folded = grams_required(required, False) == NOTHING
+                    if required is not None and grams.can_find(required, ignore_case=True):
+                        is_folded = not grams.can_find(required, ignore_case=False)
                         ignore_case[name] = ignore_case.get(name, False) or is_folded
         return dict(list(ignore_case.items())[:_COLUMNS_MAX])
 
@@ -291,7 +283,8 @@ class _Workload:
             needed |= dict.fromkeys(columns_needed(plan, plan.columns))
         others = [name for name in needed if name not in columns and name not in instant.partitioning]
         kinds = [leaf_type(instant.schema, name) for name in others]
-        is_possible = all(kind is not None and stored_type(kind) is not None for kind in kinds)
+        secondary = kind_named("secondary")
+        is_possible = all(kind is not None and secondary.can_include(kind) for kind in kinds)
         return tuple(others) if is_possible and len(others) <= _INCLUDED_MAX else ()
 
     def _ranked(self, is_meant: Callable[[Term], bool]) -> list[str]:
@@ -347,10 +340,8 @@ class _Trials:
     def _indexed(
         self, kind: str, columns: tuple[str, ...], touched: list[int], include: tuple[str, ...] = ()
     ) -> Suggestion:
-        fpp = None
-        if kind == "bloom":
-            files = self._workload.handle.snapshot.instant.totals["files"]
-            fpp = suggested_fpp(files * self._scratch.row_groups_a_file)
+        files = self._workload.handle.snapshot.instant.totals["files"]
+        fpp = kind_named(kind).advised_options(files * self._scratch.row_groups_a_file).get("fpp")
         ignore_case = kind == "ngram" and self._workload.texts[columns[0]]
         wanted = {"fpp": fpp, "ignore_case": ignore_case, "include": include}
         options = {name: value for name, value in wanted.items() if value}

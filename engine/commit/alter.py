@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...base import canon
 from ...base.arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.stats.build import stats_of_new_columns
+from ..indexes.kind import kind_named
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
@@ -362,7 +362,8 @@ def evolver(
     new = None
     if leaves:
         index = IndexState.of_statistics(tuple(leaves), {"shard_bytes": SHARD_BYTES})
-        new = stats_of_new_columns(handle.on(base), after, index, writing.transaction, writing.leftovers)
+        kind = kind_named(index.kind)
+        new = kind.of_new_columns(handle.on(base), after, index, writing.transaction, writing.leftovers)
 
     def evolve(newest: Instant) -> Instant:
         if columns_state(newest) != columns_state(base):

@@ -13,7 +13,7 @@ import importlib
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..handle import Handle
     from ..predicates import Node
+    from ..predicates.required_texts import Required
     from ..progress import Progress
     from ..state.lsm import RunWriter
     from ..state.publishing import Leftovers
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ..state.snapshot import Snapshot
     from ..storage import Storage
     from .probe_results import ProbeResult
+    from .secondary.reader import SecondaryReader
     from .task_result import AddedFiles, IndexPart, TaskResult
 
 PUBLISH_S = 60.0
@@ -275,7 +277,12 @@ class PartBuilder(Protocol):
 
 
 class PartSpec(Protocol):
-    """What a task needs to build a part of an index. Picklable."""
+    """What a task needs to build a part of an index. Picklable.
+
+    can_wait    if the rows are many, the commit builds the part from the written files in less time
+    """
+
+    can_wait: ClassVar[bool] = False
 
     def start(self) -> PartBuilder: ...
 
@@ -288,6 +295,9 @@ class IndexKind(Protocol):
     covers_delta_logs    it can prove something about files that are not base files
     joins_runs           a commit reads small runs whole, in order to join them
     stores_values        its runs contain readable values or parts of values; a filter contains only bits of hashes
+    lists_rows           its entries are the rows with given values: `rows_reader` returns a reader
+    is_coarse            its entries per file prune in executors that have no access to the rest of the index
+    probe_order          its probes run after those of kinds with a lower number (`planned_probes`)
     """
 
     name: str
@@ -296,6 +306,9 @@ class IndexKind(Protocol):
     reads_data: bool = True
     joins_runs: bool = False
     stores_values: bool = True
+    lists_rows: bool = False
+    is_coarse: bool = False
+    probe_order: int = 1
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -332,6 +345,13 @@ class IndexKind(Protocol):
         """
         ...
 
+    def of_new_columns(
+        self, handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+    ) -> IndexState:
+        """Return the index for columns that `altered` adds and that no live file has; unchanged if it proves nothing
+        about these files."""
+        return index
+
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         """Return False if the index can no longer be used because a column changed its type: a refresh rebuilds it."""
         return True
@@ -344,6 +364,31 @@ class IndexKind(Protocol):
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         """Return the index files that a run references. They must exist as long as the run does."""
         return set()
+
+    def shown_options(self, instant: Instant, index: IndexState) -> dict[str, Any]:
+        """Return the options of an index as users read them."""
+        return index.options
+
+    def advised_options(self, row_groups: float) -> dict[str, Any]:
+        """Return options that suit a table of so many row groups."""
+        return {}
+
+    def can_include(self, arrow_type: pa.DataType) -> bool:
+        """Return whether entries can contain values of such a column, in addition to the key."""
+        return False
+
+    def can_find(self, required: Required, ignore_case: bool) -> bool:
+        """Return whether an index can look up the texts that a predicate requires."""
+        return False
+
+    def rows_reader(self, snapshot: Snapshot, index: IndexState, runs: Sequence[Run]) -> SecondaryReader | None:
+        """Return the reader of some runs of an index; None if the kind does not list rows."""
+        return None
+
+    def read_coarse(self, snapshot: Snapshot, run: Run, bytes_max: int) -> int:
+        """Read what pruning in executors reads of a run, and optional parts of at most so many bytes. Return the bytes
+        of these that were read."""
+        return 0
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
@@ -385,6 +430,12 @@ def first_stats(instant: Instant) -> IndexState:
     return min((i for i in instant.indexes if i.is_statistics), key=lambda i: i.id)
 
 
+def shown_options(instant: Instant, index: IndexState) -> dict[str, Any]:
+    """Return the options of an index as users read them."""
+    kind = kind_or_none(index.kind)
+    return index.options if kind is None else kind.shown_options(instant, index)
+
+
 def referenced_files(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:
     """Return the index files that one run references, including files of removed data files. Return None if the kind is
     unknown. Raise the error of the run if it is damaged or missing."""
@@ -406,13 +457,12 @@ def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, o
     """
     by_kind: dict[str, list[IndexState]] = {}
     for index in snapshot.instant.indexes:
-        if not only_stats or index.kind == "stats":
+        if not only_stats or index.is_statistics:
             by_kind.setdefault(index.kind, []).append(index)
     probes: list[Probe] = []
-    for name in sorted(by_kind, key=lambda name: {"secondary": 0, "stats": 2}.get(name, 1)):
-        kind = kind_or_none(name)
-        if kind is not None:
-            instant = snapshot.instant
-            current = [index for index in by_kind[name] if kind.is_current(instant, index) and serves(instant, index)]
-            probes += kind.probes(snapshot, bound, current, damaged)
+    kinds = [kind for name in by_kind if (kind := kind_or_none(name)) is not None]
+    for kind in sorted(kinds, key=lambda kind: kind.probe_order):
+        instant, indexes = snapshot.instant, by_kind[kind.name]
+        current = [index for index in indexes if kind.is_current(instant, index) and serves(instant, index)]
+        probes += kind.probes(snapshot, bound, current, damaged)
     return probes

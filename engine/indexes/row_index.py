@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..parquet.leaves import leaf_types
 from ..state import IndexState, Instant
 from ..state.coverage import covered_files, without_lost
 from ..state.snapshot import Snapshot
-from .kind import kind_named
+from .kind import kind_named, kind_or_none
 from .probe_results import Positions
-from .secondary.format import layout_of
-from .secondary.reader import SecondaryReader
+
+if TYPE_CHECKING:
+    from .secondary.reader import SecondaryReader
 
 
 def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
@@ -24,12 +25,13 @@ def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -
 
 def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
     """Return the secondary index on these columns, else the one with the most leading columns among them, else None."""
-    kind = kind_named("secondary")
-    current = [
-        index
-        for index in instant.indexes
-        if index.kind == kind.name and kind.is_current(instant, index) and index.columns[0] in instant.columns.values()
-    ]
+
+    def is_usable(index: IndexState) -> bool:
+        kind = kind_or_none(index.kind)
+        is_current = kind is not None and kind.lists_rows and kind.is_current(instant, index)
+        return is_current and index.columns[0] in instant.columns.values()
+
+    current = [index for index in instant.indexes if is_usable(index)]
 
     def rank(index: IndexState) -> tuple[bool, int]:
         is_other = set(instant.names_of(index)) != set(names)
@@ -41,10 +43,10 @@ def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
 
 def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = ()) -> SecondaryReader:
     """Return a reader of an index's runs, without the damaged ones."""
-    leaves = leaf_types(snapshot.instant.schema)
     runs = [run for run in index.runs if run.path not in damaged]
-    kinds = [leaves[name] for name in snapshot.instant.names_of(index)]
-    return SecondaryReader(snapshot.readers, runs, kinds, layout_of(index.options.get("include")))
+    reader = kind_named(index.kind).rows_reader(snapshot, index, runs)
+    assert reader is not None
+    return reader
 
 
 def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:

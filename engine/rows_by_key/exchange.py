@@ -15,7 +15,6 @@ from ...errors import InvalidArgumentError, SkipstoneError, SkipstoneWarning
 from ..commit.indexing import refresh_all
 from ..commit.sync import sync_table
 from ..commit.transaction import Transaction
-from ..indexes.secondary.sort import KeyPartSpec
 from ..lakes import DELTA, HUDI, ICEBERG
 from ..state.snapshot import Snapshot
 from .rewrite import FileWriter, OldFile, OwnWriter, with_codec_of
@@ -64,7 +63,7 @@ class Exchange:
         spec = self._tx.task_spec()
         # Executors sort the keys of what they write.
         if self._handle.executors is None and sum(file.task.row_count for file in files) >= _BULK_ROWS:
-            spec = replace(spec, parts=tuple(part for part in spec.parts if not isinstance(part, KeyPartSpec)))
+            spec = replace(spec, parts=tuple(part for part in spec.parts if not part.can_wait))
             self._tx.builds_indexes = self._is_bulk = True
         self._spec = with_codec_of(spec, storage, [file.task for file in files]) if files else spec
 

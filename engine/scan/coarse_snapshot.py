@@ -21,9 +21,7 @@ import numpy as np
 from ...base.arrays import to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
-from ..indexes.bloom.coarse_groups import section_name
-from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Members
-from ..indexes.stats.kind import Ranges
+from ..indexes.kind import kind_or_none
 from ..predicates import Node, columns_of, prepare
 from ..state import IndexState, Instant, Run, parse_instant
 from ..state.paths import paths_of
@@ -170,10 +168,11 @@ def _about(instant: Instant, columns: Sequence[str]) -> Instant:
             raise SchemaError(f"columns= names {name!r}; there are indexes of {', '.join(instant.columns) or 'none'}")
         if name not in instant.partitioning:
             column_ids[name] = instant.columns[name]
-    first = next((index.id for index in instant.indexes if index.kind == "stats"), None)
+    first = next((index.id for index in instant.indexes if index.is_statistics), None)
 
     def is_needed(index: IndexState) -> bool:
-        if index.kind not in ("stats", "bloom"):
+        kind = kind_or_none(index.kind)
+        if kind is None or not kind.is_coarse:
             return False
         return index.id == first or not set(column_ids.values()).isdisjoint(index.columns)
 
@@ -188,38 +187,26 @@ def _read_all(snapshot: Snapshot, evidence: StatsReader, columns: Sequence[str],
     """Reads all that pruning by these columns may read, but for the fine parts."""
     snapshot.partitions()
     ids = to_numpy(snapshot.files().column("file_id"))
-    every = Ranges.of_partitions(None)
 
     def read_entries(name: str) -> None:
         column = evidence.stats_column(name)
         if column is not None:
-            column.stats.entries(every.first, every.stop)
+            column.read_all()
 
     for name in columns:
         evidence.retry_without_damaged_runs(partial(read_entries, name))
     evidence.fine_locations(ids, columns)
-    bytes_left = filter_bytes
-    for index in snapshot.instant.indexes:
-        if index.kind == "bloom":
-            bytes_left = evidence.retry_without_damaged_runs(
-                partial(_read_filters, snapshot, index, evidence.damaged, bytes_left)
-            )
 
-
-def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str], filter_bytes: int) -> int:
-    """Reads where the filters of an index lie, and coarse groups of them up to so many bytes. How many are left."""
-    for run in index.runs:
-        if run.path in damaged:
-            continue
+    def read_run(index: IndexState, run: Run) -> int:
+        kind = kind_or_none(index.kind)
+        if kind is None or run.path in evidence.damaged:
+            return 0
         with reading_run(run):
-            opened = FilterRun(snapshot.readers, run)
-            opened.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
-            Members.of(opened.reader)
-            for group, section in enumerate(opened.coarse.sections(opened.reader)):
-                if section.length_bytes <= filter_bytes:
-                    filter_bytes -= section.length_bytes
-                    opened.reader.read_rows([(section_name(group), np.arange(section.rows))])[0]
-    return filter_bytes
+            return kind.read_coarse(snapshot, run, filter_bytes)
+
+    for index in snapshot.instant.indexes:
+        for run in index.runs:
+            filter_bytes -= evidence.retry_without_damaged_runs(partial(read_run, index, run))
 
 
 # -- asked in an executor ---------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class _Pruning:
         indexes = [index for index in instant.indexes if not ids.isdisjoint(index.columns)]
         runs = [*instant.manifest]
         for index in indexes:
-            if len(index.runs) <= RUNS_AHEAD_MAX and (index.kind == "stats" or not self._request.only_stats):
+            if len(index.runs) <= RUNS_AHEAD_MAX and (index.is_statistics or not self._request.only_stats):
                 runs += [run for run in index.runs if run.path not in self._reader.damaged]
         return runs
 
@@ -398,7 +398,7 @@ class StatsReader:
         `create` made, in any case: a table an index of path, offset and length, a row a file, null where it has none.
         `with_footers`: and its packed footer, null where the index has none. `ids`: uint64, ascending."""
         instant = self.snapshot.instant
-        indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
+        indexes = [i for i in instant.indexes if i.is_statistics][:1]
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
         return [
             self.retry_without_damaged_runs(partial(self._fine_of, index, ids, with_footers))

@@ -160,11 +160,10 @@ def _probed(tasks: Sequence[FileTask], terms: list[Term], storage: Storage) -> l
         for term, values in sought.items() if task.may_prune else ():
             if term.column not in task.filters:
                 continue
-            name = task.filters[term.column][1].hash_name
+            filters = task.filters[term.column][1]
+            name = filters.hash_name
             if (term, name) not in hashed:
-                from ..indexes.bloom.file_filter import hash_probes
-
-                hashed[term, name] = hash_probes(values, name)
+                hashed[term, name] = filters.probes_for(values)
             hashes = hashed[term, name]
             if hashes is not None:
                 by_column.setdefault(term.column, _FilterProbe(i, term.column)).hashes[term] = hashes

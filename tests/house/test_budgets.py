@@ -19,7 +19,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/parquet": (1_826, 9),
     "engine/scan": (8_659, 30),
     "serve": (1_100, 8),
-    "engine/commit": (4_700, 16),
+    "engine/commit": (4_701, 16),
     "engine/state": (4_223, 15),
     "engine/storage": (1_993, 9),
     "engine/tasks": (1_225, 7),
@@ -27,7 +27,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_588, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_221, 45),
+    "engine/indexes": (8_337, 45),
     "engine/rows_by_key": (1_325, 7),
     "bench": (4_255, 28),
     "engine": (5_755, 27),  # its own modules, and advice/

@@ -87,6 +87,15 @@ SPARK_MODULES = (
     "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary", "ngram")
+# Modules that call a kind of index without its protocol: (module, kind). Statistics are also called by name, because
+# every table has them and pruning begins with their blocks; rows of included columns are read by who stored them.
+PAST_THE_PROTOCOL = {
+    ("engine.scan.prune", "stats"),
+    ("engine.commit.schemas", "stats"),
+    ("engine.scan.index_answer", "secondary"),
+}
+# Modules that compare names of kinds: what a statistics index is; what `advise` suggests.
+COMPARING_KINDS = {"engine.state.coverage", "engine.advice.advise"}
 NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter"), ("commands", "serve")}
 
 TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
@@ -136,6 +145,7 @@ class Import:
     line: int
     ours: bool
     at_import: bool  # runs when the module is imported: neither in a function nor under TYPE_CHECKING
+    for_types: bool = False  # under TYPE_CHECKING
 
     def __str__(self) -> str:
         return f"{self.module or 'the face'} (line {self.line}) imports {self.target or 'the face'}"
@@ -158,19 +168,20 @@ class Tree:
         package = module.split(".") if module else []
         if path.stem != "__init__":
             package = package[:-1]
-        for node, at_import in _import_nodes(ast.parse(path.read_text(encoding="utf-8")), True):
+        for node, at_import, for_types in _import_nodes(ast.parse(path.read_text(encoding="utf-8")), True, False):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    yield Import(module, alias.name.partition(".")[0], node.lineno, False, at_import)
+                    yield Import(module, alias.name.partition(".")[0], node.lineno, False, at_import, for_types)
             elif node.level == 0:
-                yield Import(module, (node.module or "").partition(".")[0], node.lineno, False, at_import)
+                name = (node.module or "").partition(".")[0]
+                yield Import(module, name, node.lineno, False, at_import, for_types)
             else:
                 base = package[: len(package) - node.level + 1]
                 base += node.module.split(".") if node.module else []
                 for alias in node.names:
                     named = ".".join([*base, alias.name])
                     target = named if named in self.files else ".".join(base)
-                    yield Import(module, target, node.lineno, True, at_import)
+                    yield Import(module, target, node.lineno, True, at_import, for_types)
 
     def arrows_up(self) -> list[str]:
         """Imports of a room above, or of a neighbour's on the same floor."""
@@ -185,6 +196,32 @@ class Tree:
                 if _engine_floor(own[0]) < _engine_floor(other[0]) or _is_other_kind(own, other):
                     wrong.append(str(one))
         return wrong
+
+    def arrows_past_the_protocol(self) -> set[tuple[str, str]]:
+        """(module, kind) of imports of a kind's folder from outside of it; names for type checkers are free."""
+        found = set()
+        for one in self.imports:
+            path = one.target.split(".")
+            is_of_kind = path[:2] == ["engine", "indexes"] and len(path) > 3 and path[2] in KINDS_OF_INDEX
+            if one.ours and is_of_kind and not one.for_types and one.module.split(".")[:3] != path[:3]:
+                found.add((one.module, path[2]))
+        return found
+
+    def comparing_kinds(self) -> set[str]:
+        """Modules outside of the kinds' folders that compare a name `kind` or an attribute of that name with the name
+        of a kind of index."""
+        found = set()
+        for module, path in self.files.items():
+            if module.split(".")[:2] == ["engine", "indexes"] and len(module.split(".")) > 3:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Compare):
+                    parts = [inner for side in (node.left, *node.comparators) for inner in ast.walk(side)]
+                    names = {inner.value for inner in parts if isinstance(inner, ast.Constant)}
+                    called = {getattr(inner, "attr", getattr(inner, "id", "")) for inner in parts}
+                    if "kind" in called and names.intersection(KINDS_OF_INDEX):
+                        found.add(module)
+        return found
 
     def arrows_up_in(self, room: str) -> list[str]:
         """Imports of a module of a room that stands later in its line, or that is not in it."""
@@ -228,16 +265,18 @@ class Tree:
         return _circles(arrows)
 
 
-def _import_nodes(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def _import_nodes(
+    node: ast.AST, at_import: bool, for_types: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
-            yield child, at_import
+            yield child, at_import, for_types
             continue
         if isinstance(child, ast.expr):
             continue
         lazy = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
         checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-        yield from _import_nodes(child, at_import and not lazy and not checking)
+        yield from _import_nodes(child, at_import and not lazy and not checking, for_types or checking)
 
 
 def _circles(arrows: dict[str, set[str]]) -> list[list[str]]:
@@ -305,6 +344,11 @@ def test_no_arrow_runs_up(tree: Tree) -> None:
 def test_no_arrow_runs_up_within_the_engine(tree: Tree) -> None:
     assert set(ENGINE_ROOMS) <= {module.split(".")[1] for module in tree.files if module.startswith("engine.")}
     assert tree.arrows_up_in_the_engine() == []
+
+
+def test_kinds_of_index_are_called_through_their_protocol(tree: Tree) -> None:
+    assert tree.arrows_past_the_protocol() == PAST_THE_PROTOCOL
+    assert tree.comparing_kinds() == COMPARING_KINDS
 
 
 @pytest.mark.parametrize("room", MODULES)
@@ -395,6 +439,19 @@ def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | 
     else:
         assert len(found) == 1
         assert arrow in found[0]
+
+
+def test_a_call_past_the_protocol_is_seen(tmp_path: Path) -> None:
+    files = {
+        "engine/indexes/bloom/kind.py": "x = 1\n",
+        "engine/indexes/bloom/a.py": "from .kind import x\nis_own = index.kind == 'bloom'\n",
+        "engine/scan/a.py": "def f():\n    from ..indexes.bloom.kind import x\n",
+        "engine/scan/b.py": "import typing\nif typing.TYPE_CHECKING:\n    from ..indexes.bloom.kind import x\n",
+        "engine/scan/c.py": "found = [i for i in indexes if i.kind in ('stats', 'bloom')]\n",
+    }
+    tree = _house(tmp_path, files)
+    assert tree.arrows_past_the_protocol() == {("engine.scan.a", "bloom")}
+    assert tree.comparing_kinds() == {"engine.scan.c"}
 
 
 def test_private_classes_of_the_jvm_are_in_one_module() -> None:

@@ -12,7 +12,7 @@ import pytest
 import skipstone as ss
 from skipstone.commands.app import main
 from skipstone.commands.demo import uuids, write_lake
-from skipstone.engine.advice.advise import suggested_fpp
+from skipstone.engine.indexes.kind import kind_named
 
 ROWS = 12_000
 
@@ -74,7 +74,7 @@ def _kinds(advice) -> list[tuple[str, tuple[str, ...]]]:
     "row_groups, fpp", [(0, 1e-3), (1, 1e-3), (1_000, 1e-3), (1_001, 1e-4), (100_000, 1e-5), (10**9, 1e-6)]
 )
 def test_the_suggested_fpp_goes_by_the_number_of_row_groups(row_groups: float, fpp: float) -> None:
-    assert suggested_fpp(row_groups) == pytest.approx(fpp)
+    assert kind_named("bloom").advised_options(row_groups)["fpp"] == pytest.approx(fpp)
 
 
 def test_the_forecast_of_an_index_comes_true(own_lake: str, rows: pa.Table) -> None:

@@ -23,7 +23,7 @@ from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader, each_file
 from ..derived import Source
 from ..elements import plain_values
-from ..kind import BuildContext, BuildResult
+from ..kind import BuildContext, BuildResult, PartSpec
 from ..task_result import IndexPart
 from .format import FilterRunWriter
 from .task_filters import FileFilters, Spool
@@ -91,7 +91,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Build
 
 
 @dataclass(frozen=True)
-class FilterPartSpec:
+class FilterPartSpec(PartSpec):
     """A filter that a task builds: the name in the index, the type of values, the target rate, and the source of
     values."""
 

@@ -75,6 +75,10 @@ class FileFilter:
         """The (section, position among its members) of each row group."""
         return [(0, i) for i in range(self.row_groups)] if self.places is None else self.places
 
+    def probes_for(self, values: pa.Array) -> Probes | None:
+        """The probes of these filters, as `hash_probes` returns them."""
+        return hash_probes(values, self.hash_name)
+
     def row(self) -> dict[str, Any]:
         """Return the values of `FIELDS`."""
         first, *others = self.sections

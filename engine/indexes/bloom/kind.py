@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from ....base import canon
@@ -29,6 +31,7 @@ class BloomKind(IndexKind):
     name = "bloom"
     joins_runs = True
     stores_values = False
+    is_coarse = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -76,6 +79,26 @@ class BloomKind(IndexKind):
 
         named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
+
+    def advised_options(self, row_groups: float) -> dict[str, Any]:
+        """The largest power of ten, at most the default, at which a look-up reads at most one row group of a table
+        unnecessarily."""
+        from .task_filters import FPP_DEFAULT, FPP_MIN
+
+        return {"fpp": max(FPP_MIN, min(FPP_DEFAULT, float(f"1e-{math.ceil(math.log10(max(1.0, row_groups)))}")))}
+
+    def read_coarse(self, snapshot: Snapshot, run: Run, bytes_max: int) -> int:
+        from .coarse_groups import section_name
+        from .format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Members
+
+        opened, bytes_left = FilterRun(snapshot.readers, run), bytes_max
+        opened.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
+        Members.of(opened.reader)
+        for group, section in enumerate(opened.coarse.sections(opened.reader)):
+            if section.length_bytes <= bytes_left:
+                bytes_left -= section.length_bytes
+                opened.reader.read_rows([(section_name(group), np.arange(section.rows))])[0]
+        return bytes_max - bytes_left
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]

@@ -20,7 +20,7 @@ from ...state.run_format import EntryBatch
 from ...storage import Storage
 from ..column_reader import ColumnReader, each_file
 from ..entry_sorting import EntrySorter, with_parts
-from ..kind import BuildContext, BuildResult, CommitContext
+from ..kind import BuildContext, BuildResult, CommitContext, PartSpec
 from ..task_result import IndexPart
 from .format import BLOCKS_MAX, FORMAT, KEYS, NAME, RUN_SCHEMA, file_entries, ids_of_keys
 from .grams import BLOCK_BYTES, VERSION, as_bytes, mark_grams
@@ -108,7 +108,7 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
 
 
 @dataclass(frozen=True)
-class GramPartSpec:
+class GramPartSpec(PartSpec):
     """An index whose part a task builds: the column's dotted path, and a flag to ignore case."""
 
     column: str

@@ -12,7 +12,7 @@ from ....errors import InvalidArgumentError
 from ...parquet.leaves import leaf_type
 from ...predicates import And, Node, Or, Residual, Term
 from ...predicates.coerce import is_text
-from ...predicates.required_texts import NOTHING, required_of
+from ...predicates.required_texts import NOTHING, Required, required_of
 from ...state import IndexState, Instant
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids
@@ -69,6 +69,9 @@ class NgramKind(IndexKind):
         options = {"ignore_case": index.options["ignore_case"]}
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
+
+    def can_find(self, required: Required, ignore_case: bool) -> bool:
+        return grams_required(required, ignore_case) != NOTHING
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]

@@ -23,7 +23,7 @@ from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_
 from ..derived import serves, source_of
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
-from .format import NAME, layout_of, run_format
+from .format import NAME, layout_of, run_format, stored_type
 from .included import StoredRows, included_names, included_option
 from .key_ranges import IndexMatch, KeyRanges, key_ranges, matches_of
 from .reader import SecondaryReader
@@ -47,6 +47,8 @@ _FEW_FILES = 4096
 class SecondaryKind(IndexKind):
     name = NAME
     is_compound = True
+    lists_rows = True
+    probe_order = 0
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -126,6 +128,18 @@ class SecondaryKind(IndexKind):
             options["include"] = included
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
+
+    def shown_options(self, instant: Instant, index: IndexState) -> dict[str, Any]:
+        if "include" not in index.options:
+            return index.options
+        return {**index.options, "include": [name for name in included_names(instant, index) if name is not None]}
+
+    def can_include(self, arrow_type: pa.DataType) -> bool:
+        return stored_type(arrow_type) is not None
+
+    def rows_reader(self, snapshot: Snapshot, index: IndexState, runs: Sequence[Run]) -> SecondaryReader:
+        layout = layout_of(index.options.get("include"))
+        return SecondaryReader(snapshot.readers, runs, _types(snapshot.instant, index), layout)
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ from ...storage.threads import BUILD_THREADS
 from ..derived import Source
 from ..elements import elements_of
 from ..entry_sorting import EntrySorter, disk_errors, new_entries
+from ..kind import PartSpec
 from ..task_result import IndexPart
 from .format import NAME, PLAIN, EntryLayout, GroupedRows, GroupValues, encode_entries, run_format
 
@@ -157,7 +159,7 @@ PART_MEMORY_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class KeyPartSpec:
+class KeyPartSpec(PartSpec):
     """A key that a task sorts: the columns' names in the index, and the types as which they are encoded.
 
     sources     where the values are in rows, by default under the columns' own paths
@@ -169,6 +171,7 @@ class KeyPartSpec:
     sources: tuple[Source, ...] = ()
     included: tuple[str | None, ...] = ()
     layout: EntryLayout = PLAIN
+    can_wait: ClassVar[bool] = True
 
     def start(self) -> KeyPartBuilder:
         return KeyPartBuilder(self)

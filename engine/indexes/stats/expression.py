@@ -20,7 +20,7 @@ from ...state.manifest import BASE
 from ...storage import Storage
 from ..column_reader import ColumnReader, each_file
 from ..derived import Source
-from ..kind import BuildContext, CommitContext
+from ..kind import BuildContext, CommitContext, PartSpec
 from ..task_result import AddedFiles, IndexPart, ResultBuilder
 from .build import StatsPart
 
@@ -92,7 +92,7 @@ def _added(name: str, computed: Sequence[tuple[int, int, list[ColumnStats]]]) ->
 
 
 @dataclass(frozen=True)
-class ExpressionPartSpec:
+class ExpressionPartSpec(PartSpec):
     """An expression whose statistics a task computes, under its name in the index."""
 
     name: str

@@ -41,6 +41,7 @@ from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence
 
 if TYPE_CHECKING:
     from ...handle import Handle
+    from ...state.publishing import Leftovers
     from ...state.run_format import EntryBatch
     from ..kind import CommitContext, MergeContext
     from ..task_result import AddedFiles
@@ -54,6 +55,8 @@ class StatsKind(IndexKind):
     name = "stats"
     covers_delta_logs = True
     reads_data = False
+    is_coarse = True
+    probe_order = 2
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -137,6 +140,13 @@ class StatsKind(IndexKind):
         except DAMAGE:
             merged = None
         return replace(index, runs=runs if merged is None else merged)
+
+    def of_new_columns(
+        self, handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+    ) -> IndexState:
+        from .build import stats_of_new_columns
+
+        return stats_of_new_columns(handle, altered, index, transaction, leftovers)
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])

@@ -306,6 +306,10 @@ class StatsColumn:
         instant = self.snapshot.instant
         return ColumnStatsReader(self.snapshot.readers, self.whole, instant.ids[self.name], self.in_files.kinds())
 
+    def read_all(self) -> None:
+        """Read the entries of all files. Raise DamagedRun."""
+        self.stats.entries(np.zeros(1, dtype=np.uint64), np.full(1, LAST_ID))
+
     def of_files(self, files: ProbedFiles, *, with_bounds: bool = True) -> tuple[ColumnEvidence, np.ndarray]:
         """Return evidence about the column in each file, and bool: the file has a valid entry. Raise DamagedRun."""
         rows, schemas, covered = self.stats.entries_of(files.ids, with_bounds=with_bounds)
