@@ -215,16 +215,11 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> tuple[Look | None, bool | 
     requests: list[Callable[[], Any]] = [
         lambda: look(timeline, base),
         lambda: others_wait(timeline),
-        lambda: readers.open_ahead(_runs_read(base)),
+        lambda: readers.open_ahead([*base.manifest, *_newest_runs(base, are_joined=False)]),
         lambda: batch.storage.preload(_runs_joined(base, timeline.storage)),
     ]
     looked, others, _, _ = side_by_side(timeline.storage, lambda request: request(), requests, "skipstone-commit")
     return looked, others
-
-
-def _runs_read(base: Instant) -> list[Run]:
-    """Return the runs that a commit may read or merge, except those of kinds that join runs (`_runs_joined`)."""
-    return [*base.manifest, *_newest_runs(base, are_joined=False)]
 
 
 def _runs_joined(base: Instant, storage: Storage) -> list[str]:

@@ -240,8 +240,8 @@ def bind(
         rows.append(_manifest_rows(result, schema_ids, after.version))
         schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
         added.append(AddedFiles(result, manifest.file_ids(partition_ids, sequences), schema_of))
-    # Raises SchemaError that names a new partition whose keys or values do not fit the table's.
-    hive.typed_values(list(partitions.new), [base.schema.field(name) for name in base.partitioning])
+    if partitions.new:  # raises SchemaError that names one whose keys or values do not fit the table's
+        hive.typed_values(list(partitions.new), [base.schema.field(name) for name in base.partitioning])
     removed_files = _removed_files(snapshot, removed)
     partition_entries, change = _touched_partitions(snapshot, partitions.new, added, removed_files)
     changes = dict(zip(("files", "rows", "bytes"), change.tolist(), strict=False))

@@ -98,7 +98,7 @@ class Transaction:
         """
         self._check_open()
         if self._writer is None:
-            self._writer = TaskWriter(spec_of(self._handle, self.id), self._index_storage)
+            self._writer = self._new_writer()
         self._writer.write(data)
 
     def add_files(self, files: Sequence[str] | pa.Table) -> None:
@@ -118,7 +118,7 @@ class Transaction:
             )
             return
         paths = paths_of(files)
-        with TaskWriter(spec_of(self._handle, self.id), self._index_storage) as task:
+        with self._new_writer() as task:
             task.add_files([self._handle.relative(path) for path in paths])
         self._take(task.result)
 
@@ -310,6 +310,9 @@ class Transaction:
         timeline, base = self._handle.timeline, self._base
         if not self._is_resumed or not may_be_named(timeline, base.table_id, base.version, self.id):
             self._leftovers.remove()
+
+    def _new_writer(self) -> TaskWriter:
+        return TaskWriter(spec_of(self._handle, self.id), self._index_storage, self._handle.storage.uncounted)
 
     def _drop_writer(self) -> None:
         if self._writer is not None:

@@ -37,14 +37,14 @@ class TaskWriter:
     On an exception everything that the task wrote is removed. The name of each file contains the id of its transaction.
     """
 
-    def __init__(self, spec: TaskSpec, index_storage: Storage | None = None):
-        """`index_storage`: the storage in which a transaction of this process gathers its files."""
+    def __init__(self, spec: TaskSpec, index_storage: Storage | None = None, storage: Storage | None = None):
+        """`index_storage`, `storage`: those of a transaction of this process, which gathers its index files."""
         if not isinstance(spec, TaskSpec):
             raise InvalidArgumentError(f"a TaskWriter accepts a result of `transaction.task_spec()`, not {spec!r}")
         self.spec = spec
         self.results: list[TaskResult] = []
         self._index_paths: list[str] = []
-        storage = open_storage(spec.location, spec.storage_options)
+        storage = storage or open_storage(spec.location, spec.storage_options)
         # On a local disk small files are flushed together. On remote storage threads send each when it is written.
         self._storage = storage if storage.is_remote else WriteBuffer(storage)
         self._index_storage = index_storage or open_storage(spec.index_location, spec.storage_options, is_index=True)

@@ -99,7 +99,8 @@ class WrittenFile:
         self._stack.close()
         if self._footers:
             self.row_groups = row_groups_of(self._footers[0])
-            self.packed_footer = packed_where_far(self._storage, self._footers[0])
+            if self._storage.is_remote:
+                self.packed_footer = packed_where_far(self._storage, self._footers[0])
 
     @property
     def is_full(self) -> bool:
