@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from faults import flipped, index_files
+from skipstone.bloom import hashing
+from skipstone.engine.state import run_lookups, runs
 
 
 def _file(root: Path, name: str, values: list[int]) -> Path:
@@ -158,3 +162,39 @@ def test_statistics_of_a_column_that_nobody_knows_are_none(tmp_path: Path) -> No
     with table.transaction() as tx:
         tx.add_files(pa.table(told))
     assert table.scan("a = 9").files().num_rows == 0 and table.scan("b = 9").files().num_rows == 1
+
+
+@pytest.mark.parametrize(("key", "collide"), [(None, False), ("k", False), ("k", True)])
+def test_a_live_path_is_found_in_large_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None, collide: bool
+) -> None:
+    """A commit compares hashes of paths with those of large runs, block by block. All runs are large here, and all
+    hashes may be the same."""
+    for module in (run_lookups, runs):
+        monkeypatch.setattr(module, "BLOCK_ENTRIES_MAX", 0)
+    if collide:
+        same = SimpleNamespace(present=lambda: np.zeros(1, np.uint64))
+        monkeypatch.setattr(hashing, "hash_array", lambda strings: same)
+    random = np.random.default_rng(collide)
+    schema = pa.schema([("a", pa.int64()), *([(key, pa.int64())] if key else [])])
+    table = ss.create(tmp_path, schema=schema, partitioning=[key] if key else None)
+    pool = [f"{key}={n % 3}/{n}.parquet" if key else f"{n}.parquet" for n in range(30)]
+    live: set[str] = set()
+    refused = 0
+    for _ in range(30):
+        chosen = random.choice(pool, 3, replace=False).tolist()
+        if live and random.random() < 0.4:
+            removed = random.choice(sorted(live), min(len(live), 4), replace=False).tolist()
+            with table.transaction() as tx:
+                tx.remove(removed)
+            live -= {*removed}
+        elif live.intersection(chosen):
+            refused += 1
+            with pytest.raises(ss.InvalidArgumentError, match="in the table already"), table.transaction() as tx:
+                tx.add_files(pa.table({"path": chosen, "size_bytes": [1] * 3, "row_count": [1] * 3}))
+        else:
+            with table.transaction() as tx:
+                tx.add_files(pa.table({"path": chosen, "size_bytes": [1] * 3, "row_count": [1] * 3}))
+            live |= {*chosen}
+        assert {*table.files().column("path").to_pylist()} == live
+    assert 2 < refused < 25
