@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import SEED, is_thorough
 from power_cut_disk import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
 from skipstone.engine.state import Timeline, timeline
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
@@ -74,7 +74,7 @@ def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
     for number, (moment, promised) in enumerate(zip(recording.moments, recording.promised, strict=True)):
         for way in WAYS:
             for turn in range(1 if way != "at random" else RANDOM_CUTS if is_thorough() else 0):
-                chance = random.Random(f"{recording.action.name} {number} {turn}")
+                chance = random.Random(f"{SEED} {recording.action.name} {number} {turn}")
                 told = f"{recording.action.name}, {way} before call {number}, {moment.call}"
                 yield told, moment.tree(way, chance), promised
 
@@ -132,7 +132,7 @@ def spread(trees: list, name: str) -> list:
     """At most `TREES_MAX` of the trees: the last, and others spread evenly, of each action at other calls."""
     if len(trees) <= TREES_MAX:
         return trees
-    step, first = len(trees) / (TREES_MAX - 1), random.Random(name).random()
+    step, first = len(trees) / (TREES_MAX - 1), random.Random(f"{SEED} {name}").random()
     return [trees[-1], *(trees[int((i + first) * step)] for i in range(TREES_MAX - 1))]
 
 

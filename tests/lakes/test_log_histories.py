@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -204,7 +204,7 @@ class DeltaMachine(LogMachine):
 
 
 TestDelta = needs("deltalake", 1, 4, what="writing to a table with deletion vectors")(DeltaMachine.TestCase)
-TestDelta.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=15, deadline=None)
+TestDelta.settings = settings(max_examples=examples(4, 200), stateful_step_count=15, deadline=None)
 
 
 class IcebergMachine(LogMachine):
@@ -248,4 +248,4 @@ class IcebergMachine(LogMachine):
 
 
 TestIceberg = IcebergMachine.TestCase
-TestIceberg.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=12, deadline=None)
+TestIceberg.settings = settings(max_examples=examples(4, 200), stateful_step_count=12, deadline=None)

@@ -26,7 +26,7 @@ import predicate_strategies as base
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import examples, is_thorough
 from faults import KilledError, fault_at, flipped, index_files
 from faulty_storage import Fault, troubled
 from hypothesis import HealthCheck, Phase, settings
@@ -534,12 +534,12 @@ def value_of(column: Column) -> object:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of writers that were killed
 def test_whatever_happens_in_any_order_every_version_is_as_the_model_has_it() -> None:
-    wanted = {"max_examples": 600, "stateful_step_count": 50} if is_thorough() else {"max_examples": 3}
     with without_flushes():
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                **{"stateful_step_count": 18, **wanted},
+                max_examples=examples(3, 600),
+                stateful_step_count=50 if is_thorough() else 18,
                 deadline=None,
                 phases=[Phase.reuse, Phase.generate],  # to shrink takes longer than to read
                 suppress_health_check=list(HealthCheck),

@@ -1,5 +1,6 @@
 """How many random examples a test takes: few by default, many with SKIPSTONE_TEST=all (`make test-all`), with
-SKIPSTONE_EXAMPLES at most so many (`make torture`, which asks again and again)."""
+SKIPSTONE_EXAMPLES at most so many (`make torture`, which asks again and again, each time with another
+SKIPSTONE_SEED)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from hypothesis import settings
 T = TypeVar("T")
 
 EXAMPLES_ALL = int(os.environ.get("SKIPSTONE_EXAMPLES", 1000))
+SEED = int(os.environ.get("SKIPSTONE_SEED", 0))  # of what is chosen by chance without hypothesis
 
 
 def is_thorough() -> bool:

@@ -37,11 +37,12 @@ HISTORIES = [
     "lakes/test_hudi_histories.py",
 ]
 FAULTS = [
-    "faults/test_crash_points.py",
-    "faults/test_power_cuts.py",
+    "faults/test_lost_timeline_files.py",
     "faults/test_damage.py",
     "faults/test_full_disk.py",
+    "faults/test_crash_points.py",
 ]
+PYTEST_OPTIONS = ["-q", "-x", "-pno:cacheprovider", "--tb=short", "--disable-warnings", "--hypothesis-show-statistics"]
 EXAMPLES = 10  # of each history, between two looks at the clock
 FILES_AT_ONCE = 50
 SCANS = 10_000
@@ -125,19 +126,19 @@ def pairs(trials: Trials) -> None:
 
 def _hypothesis(trials: Trials, files: list[str]) -> None:
     """Rounds of tests with new seeds, each file for itself, until the time is over."""
-    options = ["-c", TESTS / "pytest.ini", "--rootdir", TESTS, "-q", "-x", "-p", "no:cacheprovider", "--tb=short"]
+    options = ["-c", TESTS / "pytest.ini", "--rootdir", TESTS, *PYTEST_OPTIONS]
     for number in range(1_000_000):
         file = files[number % len(files)]
         seed = trials.seed * 10_000 + number
         timeout = max(trials.left_s, SECONDS_MIN) + GRACE_S
-        chosen = [f"--hypothesis-seed={seed}", "--hypothesis-show-statistics", TESTS / file]
-        environment = {"SKIPSTONE_TEST": "all", "SKIPSTONE_EXAMPLES": str(EXAMPLES)}
+        chosen = [f"--hypothesis-seed={seed}", TESTS / file]
+        environment = {"SKIPSTONE_TEST": "all", "SKIPSTONE_EXAMPLES": str(EXAMPLES), "SKIPSTONE_SEED": str(seed)}
         lines = trials.program("-m", "pytest", *options, *chosen, timeout=timeout, **environment)
         passing = [int(n) for line in lines for n in re.findall(r"(\d+) passing examples", line)]
         passed = [int(n) for line in lines[-1:] for n in re.findall(r"(\d+) passed", line)]
         trials.figures.tried += sum(passing) or sum(passed)
         if trials.status not in (0, 5) and not trials.was_ended:
-            trials.note([f"{file}, seed {seed}: " + " | ".join(lines[-40:])])
+            trials.note([f"{file}, seed {seed}: " + " | ".join(lines[-200:])])
         if trials.left_s < 0:
             return
 
