@@ -94,25 +94,6 @@ def _damage(paths: list[Path], how: str) -> None:
             path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
 
 
-def test_partition_values_decide_beside_data(tmp_path: Path) -> None:
-    """A leaf over partition columns is known of each file, whatever stands beside it in an OR."""
-    for p in (1, 2):
-        for number in range(4):
-            make_file(tmp_path, f"p={p}/{number}.parquet", {"x": [100 * p + 10 * number, 100 * p + 10 * number + 5]})
-    table = ss.create(tmp_path)
-    ones = [f"p=1/{number}.parquet" for number in range(4)]
-    assert kept_paths(table, "p = 1 OR x = 200") == [*ones, "p=2/0.parquet"]
-    assert kept_paths(table, "(p = 1 AND x = 110) OR (p = 2 AND x < 207)") == ["p=1/1.parquet", "p=2/0.parquet"]
-    assert kept_paths(table, "NOT (p = 2 AND x >= 200)") == ones
-    with table.transaction() as tx:
-        tx.remove([f"p=2/{number}.parquet" for number in range(4)])
-    assert kept_paths(table, "p = 1 OR x = 200") == ones  # the entries of a partition that went are there still
-    plan = table.scan("p = 1 AND x < 1000")
-    for path in ones:
-        (tmp_path / path).unlink()
-    assert plan.count(check=False) == 8
-
-
 @pytest.mark.filterwarnings("ignore:no statistics")
 def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tmp_path: Path) -> None:
     """Two refreshes at once: one reads two files that the other finds gone for a moment. Published last, the other made

@@ -64,14 +64,6 @@ def test_keys_come_in_any_form(table: ss.Table, monkeypatch: pytest.MonkeyPatch)
             assert table.lookup(keys, on="a").count() == expected, (name, is_indexed)
 
 
-def test_a_partition_column_may_be_part_of_the_key(table: ss.Table) -> None:
-    table.create_index("a", kind="secondary")
-    keys = pa.table({"p": pa.array([1, 1, 0], pa.int32()), "a": [5, 6, 7]})
-    rows = table.scan().to_table().to_pylist()
-    expected = sorted(r["n"] for r in rows if (r["p"], r["a"]) in {(1, 5), (1, 6), (0, 7)})
-    assert sorted(table.lookup(keys).to_table().column("n").to_pylist()) == expected
-
-
 def test_what_is_wrong_with_keys_is_told(table: ss.Table) -> None:
     with pytest.raises(ss.SchemaError, match="no column 'zz'"):
         table.lookup(pa.table({"zz": range(3_000)}))

@@ -22,19 +22,6 @@ def _table(root: Path, values: pa.Array, files: int = 5) -> ss.Table:
 
 
 @pytest.mark.parametrize("is_indexed", [False, True])
-def test_extremes_are_of_the_rows_that_were_looked_up(tmp_path: Path, is_indexed: bool) -> None:
-    """Nothing is asked of the row groups of a look-up but its keys: that all their rows match is not so."""
-    table = _table(tmp_path, pa.array([f"v{i % 2500}" for i in range(5000)]))
-    if is_indexed:
-        table.create_index("k", kind="secondary")
-    keys = pa.table({"k": [f"v{i}" for i in range(150, 150 + MANY)]})
-    plan = table.lookup(keys)
-    assert (plan.min("n"), plan.max("n")) == (150, 2500 + 149 + MANY)
-    assert plan.count() == plan.to_table().num_rows == 2 * MANY
-    assert (plan.min("k"), plan.max("k")) == (min(keys["k"].to_pylist()), max(keys["k"].to_pylist()))
-
-
-@pytest.mark.parametrize("is_indexed", [False, True])
 def test_where_rows_lie(tmp_path: Path, is_indexed: bool) -> None:
     table = _table(tmp_path, pa.array([f"v{i % 2500}" for i in range(5000)]))
     if is_indexed:

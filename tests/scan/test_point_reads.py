@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,10 +26,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, pa.Table]:
     for column in ("n", "key", "few", "price"):
         table.create_index(column, kind="secondary")
     return table, rows
-
-
-def picked(rows: pa.Table, wanted: list[bool]) -> pa.Table:
-    return rows.take(pa.array(np.flatnonzero(wanted)))
 
 
 def test_explain_says_how_row_groups_were_read(lake: tuple[ss.Table, pa.Table]) -> None:
@@ -72,22 +67,6 @@ def test_values_lead_to_their_rows_alone(
         assert plan.count() == len(hits)
         same(plan.to_table(), expected if columns is None else expected.select(columns))
         assert "secondary(key)" in plan.explain()
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_an_index_on_a_part_of_the_predicate_leaves_the_rest_to_rows(
-    lake: tuple[ss.Table, pa.Table], reader: str
-) -> None:
-    table, rows = lake
-    few, flags, days = (rows.column(name).to_pylist() for name in ("few", "flag", "day"))
-    plan = table.scan("few = 'kind 3' AND flag AND day < DATE '1971-01-01'", reader=reader)
-    year = [f == "kind 3" and g and d.year < 1971 for f, g, d in zip(few, flags, days, strict=True)]
-    same(plan.to_table(), picked(rows, year))
-    nothing = table.scan("n IN (5, 31000) AND flag IS NULL", reader=reader)
-    assert nothing.to_table().num_rows == nothing.count() == 0
-    either = table.scan("n = 5 OR key = 'none' OR price = 4.13", reader=reader)
-    prices = rows.column("price").to_pylist()
-    same(either.to_table(), picked(rows, [i == 5 or str(p) == "4.13" for i, p in enumerate(prices)]))
 
 
 def test_row_groups_and_the_dataset_hold_the_named_rows(lake: tuple[ss.Table, pa.Table]) -> None:

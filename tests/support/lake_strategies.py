@@ -1,7 +1,6 @@
-"""Random lakes: their files, the ways in which they change, and predicates in every form that a scan takes.
+"""Random lakes: their files, and the ways in which they change.
 
-lakes()               a table attached to drawn files, then changed by drawn actions, with the lake that it must match
-simple_predicates()   one predicate as an object, SQL text, tuples and a pyarrow expression
+lakes()   a table attached to drawn files, then changed by drawn actions, with the lake that it must match
 
 Small lakes made by hand too: `make_file`, `commit_rows`, files that are only told of (`told_table`, `add_told`).
 """
@@ -15,16 +14,12 @@ from urllib.parse import quote
 
 import predicate_strategies as base
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import skipstone as ss
 from hypothesis import strategies as st
 from oracle import HIVE_NULL, Lake, multiset
-from skipstone import col
 from skipstone.base import canon
 from skipstone.base.ordered_keys import ordered_class
-from skipstone.engine.predicates import ast
-from skipstone.engine.predicates import literals as operands
 
 PARTITION_TEXTS = [None, "a", "b/c", "ü=%", "x:y", "a b", "%41", "it's", "1.b", "-", "..", "{}", "日本"]
 PARTITIONINGS = [(), ("p",), ("q",), ("p", "q")]
@@ -181,68 +176,6 @@ def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
         if index_kind != "secondary":
             columns = [draw(st.sampled_from(columns))]
         (table.refresh_index if kind == "refresh" else table.drop_index)(columns, kind=index_kind)
-
-
-# -- predicates in every form -----------------------------------------------------------------------------------------
-
-_OPS = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
-_ARROW = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
-
-
-@st.composite
-def simple_predicates(draw: st.DrawFn, schema: pa.Schema) -> dict[str, tuple[object, ast.Node]]:
-    """An OR of ANDs of comparisons over int and text columns: {form: (where, the same as a node)}. Empty where the
-    schema has no such column."""
-    plain = [f for f in schema if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
-    if not plain:
-        return {}
-    ors = draw(
-        st.lists(st.lists(st.sampled_from(plain).flatmap(_term), min_size=1, max_size=2), min_size=1, max_size=2)
-    )
-    nodes = [ast.And(tuple(_node(t) for t in ands)) if len(ands) > 1 else _node(ands[0]) for ands in ors]
-    node = ast.Or(tuple(nodes)) if len(nodes) > 1 else nodes[0]
-    built = None
-    for ands in ors:
-        joined = None
-        for name, op, value in ands:
-            one = col(name).is_in(value) if op == "in" else getattr(col(name), _OPS[op])(value)
-            joined = one if joined is None else joined & one
-        built = joined if built is None else built | joined
-    text = " OR ".join("(" + " AND ".join(_sql(t) for t in ands) + ")" for ands in ors)
-    expression = None
-    for ands in ors:
-        joined = None
-        for name, op, value in ands:
-            one = pc.field(name).isin(value) if op == "in" else _ARROW[op](pc.field(name), pc.scalar(value))
-            joined = one if joined is None else joined & one
-        expression = joined if expression is None else expression | joined
-    return {"object": (built, node), "sql": (text, node), "tuples": (ors, node), "arrow": (expression, node)}
-
-
-def _term(field: pa.Field) -> st.SearchStrategy[tuple[str, str, object]]:
-    values = (
-        st.integers(-3, 5) if pa.types.is_integer(field.type) else st.sampled_from(["", "a", "ab", "b/c", "é", "it's"])
-    )
-    single = st.tuples(st.just(field.name), st.sampled_from(list(_OPS)), values)
-    return single | st.tuples(st.just(field.name), st.just("in"), st.lists(values, min_size=1, max_size=3))
-
-
-def _node(term: tuple[str, str, object]) -> ast.Node:
-    name, op, value = term
-    if op == "in":
-        return ast.In(operands.Column(name), tuple(operands.Literal(v) for v in value), False)
-    return ast.Comparison(op, operands.Column(name), operands.Literal(value))
-
-
-def _sql(term: tuple[str, str, object]) -> str:
-    name, op, value = term
-    if op == "in":
-        return f"`{name}` IN ({', '.join(map(_sql_literal, value))})"
-    return f'"{name}" {op} {_sql_literal(value)}'
-
-
-def _sql_literal(value: object) -> str:
-    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
 
 
 # -- small lakes made by hand -----------------------------------------------------------------------------------------

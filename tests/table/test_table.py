@@ -90,14 +90,6 @@ def test_an_index_elsewhere_leaves_the_lake_alone(lake: Path, tmp_path_factory: 
         ss.open(lake)
 
 
-def test_partitioning_that_is_declared_or_left_out(lake: Path) -> None:
-    declared = ss.create(lake, partitioning=pa.schema([("year", pa.string()), ("month", pa.int64())]))
-    assert declared.scan("year = '2021' AND month = 1").count() == 2
-    plain = ss.create(lake, partitioning=None, index_path=lake / ".plain")
-    assert plain.schema.names == ["a", "s"] and plain.scan("a = 2021").count() == 1
-    assert plain.partitions().to_pylist()[0]["partition"] == ""
-
-
 VALUES = {
     "bool": (pa.bool_(), [True, False, None]),
     "int8": (pa.int8(), [-128, 127, None]),
