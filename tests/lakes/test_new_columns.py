@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def _write(lake: Path, name: str, **columns: list) -> None:
@@ -119,143 +113,3 @@ def test_a_column_of_nulls_alone_waits_for_its_type(lake: Path) -> None:
     _write(lake, "three", a=[3], x=["p"])
     assert table.sync().new_columns == ("x",)
     assert [row["x"] for row in _rows(table)] == [None, None, "p"]
-
-
-# -- at random --------------------------------------------------------------------------------------------------------
-
-NAMES = ["b", "c", "d", "e"]
-
-
-@dataclass
-class Model:
-    """A column is a number. `bound`: path -> {name in the file: number}; `pairs`: every (name, number) by which a file
-    was ever read; `retired`: names that a column gave up."""
-
-    columns: dict[str, int] = field(default_factory=lambda: {"a": 0})
-    files: dict[str, dict[str, int]] = field(default_factory=dict)
-    bound: dict[str, dict[str, int]] = field(default_factory=dict)
-    pairs: set[tuple[str, int]] = field(default_factory=set)
-    retired: set[str] = field(default_factory=set)
-    numbers: itertools.count = field(default_factory=lambda: itertools.count(1))
-
-    def bind(self, path: str) -> None:
-        self.bound[path] = {name: self.columns[name] for name in self.files[path] if name in self.columns}
-        self.pairs.update(self.bound[path].items())
-
-    def bind_anew(self) -> None:
-        """Files of before, by names that only ever stood for the column that has them now."""
-        sure = {
-            name
-            for name, number in self.columns.items()
-            if name not in self.retired
-            and all(pair == (name, number) for pair in self.pairs if name == pair[0] or number == pair[1])
-        }
-        for path, bound in self.bound.items():
-            bound.update((name, self.columns[name]) for name in sure & (set(self.files[path]) - set(bound)))
-            self.pairs.update(bound.items())
-
-    def sync(self, new: list[str], adopts: bool) -> set[str]:
-        ever = {*self.columns, *self.retired, *(name for name, _ in self.pairs)}
-        unread = {n for p, names in self.files.items() for n in names if p in new or n not in self.bound.get(p, {})}
-        found = unread - ever
-        if adopts:
-            for name in found:
-                self.columns[name] = next(self.numbers)
-        self.bind_anew()
-        for path in new:
-            self.bind(path)
-        return found
-
-    def shown(self) -> list[dict]:
-        rows = []
-        for path, held in self.files.items():
-            by_number = {number: held[name] for name, number in self.bound[path].items()}
-            rows.append({name: by_number.get(number) for name, number in self.columns.items()})
-        return sorted(rows, key=lambda row: row["a"])
-
-
-def _sync(draw, table: ss.Table, model: Model, values: itertools.count) -> None:
-    lake, new = Path(table.location), []
-    for path in draw(st.sets(st.sampled_from(sorted(model.files)), max_size=1)) if model.files else ():
-        (lake / path).unlink()
-        del model.files[path], model.bound[path]
-    for names in draw(st.lists(st.sets(st.sampled_from(NAMES)), max_size=2)):
-        value = next(values)
-        path = f"{value}.parquet"
-        model.files[path] = dict.fromkeys(["a", *names], value)
-        new.append(path)
-        pq.write_table(pa.table({name: [value] for name in ["a", *sorted(names)]}), lake / path)
-    adopts = draw(st.booleans())
-    found = model.sync(new, adopts)
-    made = table.sync(new_columns="adopt" if adopts else "report")
-    assert set(made.new_columns) == found
-    assert set(made.added) == set(new) and made.quarantined == {}
-    assert table.sync(new_columns="adopt" if adopts else "report") == made
-
-
-def _restore(draw, table: ss.Table, model: Model, history: list[tuple[int, dict, dict]]) -> None:
-    version, files, bound = draw(st.sampled_from(history))
-    if not all((Path(table.location) / path).exists() for path in files):
-        with pytest.raises(ss.NotReadableError):
-            table.restore(version)
-        return
-    table.restore(version)
-    model.files = dict(files)
-    model.bound = {path: model.bound.get(path, dict(bound[path])) for path in files}
-    model.bind_anew()
-
-
-def _alter(draw, table: ss.Table, model: Model) -> None:
-    own = [name for name in model.columns if name != "a"]
-    free = [name for name in NAMES if name not in model.columns]
-    what = draw(st.sampled_from(["add"] * bool(free) + ["drop"] * bool(own) + ["rename"] * bool(own and free)))
-    if what == "add":
-        name = draw(st.sampled_from(free))
-        table.alter(add={name: pa.int64()})
-        model.columns[name] = next(model.numbers)
-        model.bind_anew()
-        return
-    old = draw(st.sampled_from(own))
-    number = model.columns.pop(old)
-    model.retired.add(old)
-    if what == "drop":
-        table.alter(drop=old)
-    else:
-        name = draw(st.sampled_from(free))
-        table.alter(rename={old: name})
-        model.columns[name] = number
-
-
-@settings(max_examples=examples(6, 400))
-@given(data=st.data())
-def test_rule_55_random_histories_of_columns(data: st.DataObject) -> None:
-    """What a lake shows after files that come with more columns, alterations and syncs, against plain Python."""
-    values = itertools.count(1)
-    with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(pa.table({"a": [0]}), f"{folder}/0.parquet")
-        model = Model(files={"0.parquet": {"a": 0}})
-        model.bind("0.parquet")
-        history = []
-        with ss.create(folder) as table:
-            for act in data.draw(st.lists(st.sampled_from(["sync", "sync", "alter", "index", "restore"]), max_size=8)):
-                history.append((table.version, dict(model.files), {p: dict(b) for p, b in model.bound.items()}))
-                if act == "sync":
-                    _sync(data.draw, table, model, values)
-                elif act == "alter":
-                    _alter(data.draw, table, model)
-                elif act == "restore":
-                    _restore(data.draw, table, model, history)
-                else:
-                    column = data.draw(st.sampled_from(sorted(model.columns)))
-                    covered = {(row["kind"], *row["columns"]) for row in table.indexes().to_pylist()}
-                    verb = table.refresh_index if ("bloom", column) in covered else table.create_index
-                    verb(column, kind="bloom")
-                shown = model.shown()
-                assert sorted(table.scan().to_table().to_pylist(), key=lambda row: row["a"]) == shown
-                column = data.draw(st.sampled_from(sorted(model.columns)))
-                for row in shown:
-                    same = [r["a"] for r in shown if r[column] == row[column]]
-                    where = f"{column} IS NULL" if row[column] is None else f"{column} = {row[column]}"
-                    assert sorted(table.scan(where).to_table()["a"].to_pylist()) == same
-                    assert table.scan(where).count() == len(same)
-                assert {f.kind for f in table.verify(deep=True)} <= {"unread"}

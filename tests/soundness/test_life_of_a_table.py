@@ -285,8 +285,9 @@ class Machine(RuleBasedStateMachine):
             self.put_like(r, table, others[0], extra)
         if r.random() < 0.1:  # it is found later
             return None
-        live = self.model.after_sync()
-        return Deed(ss.Table.sync, live, columns=self.model.columns_after(live))
+        live, how = self.model.after_sync(), r.choice(["adopt", "adopt", "report"])
+        columns = self.model.columns_after(live) if how == "adopt" else self.model.now.columns
+        return Deed(lambda t: t.sync(new_columns=how), live, columns=columns)
 
     def undo(self, r: random.Random, table: ss.Table) -> Deed:
         model = self.model

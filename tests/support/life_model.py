@@ -182,14 +182,13 @@ class Model:
         return shown
 
     def columns_after(self, live: dict[str, Token]) -> Columns:
-        """The columns after a sync: names in new files that no column ever had are columns from now on."""
+        """The columns after a sync that adopts them: names in files that no column ever had are columns from now on."""
         columns, names = list(self.now.columns), set(self.names)
         for path, token in sorted(live.items()):
-            if self.tokens.get(path) != token:
-                for name in self.names_in(path, token):
-                    if name not in names:
-                        names.add(name)
-                        columns.append(Column(next(self.uids), name, pa.int64()))
+            for name in self.names_in(path, token) if (path, token) in self.contents else ():
+                if name not in names:
+                    names.add(name)
+                    columns.append(Column(next(self.uids), name, pa.int64()))
         return tuple(columns)
 
     def after_rollback(self, n: int) -> dict[str, Token] | None:
@@ -250,6 +249,9 @@ class Model:
                 continue
             known = self.given.get(held.number)
             assert known is None or (is_undo and known == (path, held.token)), f"{path}: its id was given before"
+            earlier = [number for number, one in self.given.items() if one == (path, held.token)]
+            if earlier and (is_undo or (path in before and before[path].token == held.token)):
+                self.bound.setdefault(held.number, dict(self.bound[earlier[-1]]))  # it was bound to a column more
             self.given[held.number] = path, held.token
             if self.token(path) == held.token:
                 self.note(path)
