@@ -41,7 +41,7 @@ def test_a_writer_that_is_killed_leaves_no_file_or_the_old_one(tmp_path):
         "from skipstone.hfile_like import SortedFileWriter\n"
         "for path in sys.argv[1:]:\n"
         "    writer = SortedFileWriter(path, schema=pa.schema([('v', pa.binary())]), block_size=4096)\n"
-        "    writer.write([b'%05d' % i for i in range(9000)], pa.record_batch({'v': [os.urandom(700)] * 9000}))\n"
+        "    writer.write([b'%05d' % i for i in range(2000)], pa.record_batch({'v': [os.urandom(700)] * 2000}))\n"
         "    writer.put_meta('m', os.urandom(100_000))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -53,9 +53,9 @@ def _bits_per_value(table: ss.Table, values: int) -> float:
     return 8 * _size_bytes(table) / values
 
 
-@pytest.mark.some_cases(2)
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
-    "group_count, rows, bits_max", [(1, 16_000, 22), (2, 16_000, 22), (64, 64_000, 24), (16, 16_000, 22)]
+    "group_count, rows, bits_max", [(16, 16_000, 22), (1, 16_000, 22), (2, 16_000, 22), (64, 64_000, 24)]
 )
 def test_an_index_of_uuids_takes_few_bits_per_value(
     tmp_path: Path, group_count: int, rows: int, bits_max: float

@@ -94,7 +94,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_block_rows", lambda value_bytes: 8)
 
 
-@pytest.mark.some_cases(2)
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize("ignore_case", [False, True])
 @pytest.mark.parametrize("row_group_rows", [50, 1000])
 def test_scans_return_what_duckdb_returns(

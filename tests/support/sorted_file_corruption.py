@@ -97,7 +97,7 @@ class Harm:
     def run(self) -> None:
         """Does the job."""
         told, job = self.told, self._job
-        self._faces = Faces(self.sound, job.folder) if job.mode != "crafted" else None
+        self._faces = None if job.mode in ("crafted", "cuts") else Faces(self.sound, job.folder)
         steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts}
         steps |= {"fields": self._fields, "crafted": lambda: iter([(job.name, self.sound)])}
         attempt: Callable[[str, bytes], None] = self._try_cut if job.mode == "cuts" else self._try

@@ -15,6 +15,7 @@ import pytest
 import skipstone as ss
 from loaded_modules import run_code
 from skipstone.commands.app import main
+from skipstone.engine import observing
 
 ODD = """<script>alert(1)</script>&amp;"><img src=x onerror="alert(1)"></style></div>"""
 TAGS = {"div", "style", "b", "span", "table", "thead", "tbody", "tr", "th", "td", "svg", "rect", "progress"}
@@ -192,26 +193,32 @@ def test_a_hook_that_fails_or_was_stopped_harms_nothing(tmp_path: Path, caplog: 
         ss.observe("print")  # type: ignore[arg-type]
 
 
-def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
+SLOW = ("slow plan: scan of", "statistics", "requests")
+
+
+@pytest.mark.parametrize(("threshold", "warned"), [("0", SLOW), ("60000", ()), ("x", ("no number",))])
+def test_a_slow_plan_is_logged_with_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, threshold: str, warned: tuple
+) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     ss.create(tmp_path)
-    of_program = (
-        f"import logging, skipstone as s; logging.basicConfig(); s.open({str(tmp_path)!r}).scan('n = 1').count()"
-    )
+    monkeypatch.setenv("SKIPSTONE_SLOW_PLAN_MS", threshold)
+    observing._slow_plan_ms.cache_clear()
+    try:
+        assert ss.open(tmp_path).scan("n = 1").count() == 1
+    finally:
+        observing._slow_plan_ms.cache_clear()
+    told = "\n".join(_lines(caplog))
+    assert all(part in told for part in warned) and bool(told) == bool(warned), told
+
+
+def test_the_command_prints_slow_plans(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    ss.create(tmp_path)
     words = ["skipstone", "scan", str(tmp_path), "--where", "n = 1", "--count"]
-    of_commands = f"import sys; sys.argv = {words}; from skipstone.commands.app import main; main()"
-    slow = ["slow plan: scan of", "statistics", "requests"]
-    for command, threshold, warned in (
-        (of_program, "0", slow),
-        (of_commands, "0", slow),
-        (of_program, "60000", []),
-        (of_program, "x", ["no number"]),
-    ):
-        environment = {**os.environ, "SKIPSTONE_SLOW_PLAN_MS": threshold}
-        run = run_code(command, environment=environment)
-        assert not run.returncode and all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), (
-            run.stderr
-        )
+    code = f"import sys; sys.argv = {words}; from skipstone.commands.app import main; main()"
+    run = run_code(code, environment={**os.environ, "SKIPSTONE_SLOW_PLAN_MS": "0"})
+    assert not run.returncode and all(part in run.stderr for part in SLOW), run.stderr
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
