@@ -6,29 +6,25 @@ import random
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import examples, is_thorough
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from example_counts import is_thorough
 from power_cut_disk import without_flushes
 from skipstone import col
 from skipstone.bloom import SplitBlockFilter, shared_blocks, solve_blocks
 from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.bloom import format as filters
 from skipstone.engine.indexes.bloom import merge as filter_joining
-from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.indexes.bloom.coarse_groups import WHOLE_FILE
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.merge import OpenRun, appended_filters, join_runs, merged_all
 from skipstone.engine.state import Run
-from skipstone.engine.state.run_format import RATIO, MergePolicy
+from skipstone.engine.state.run_format import RATIO
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
 from skipstone.hfile_like import RowTable
@@ -97,70 +93,7 @@ def storage(tmp_path: Path) -> Iterator[Counted]:
         yield Counted(LocalStorage(tmp_path))
 
 
-def _policy(commit_bytes: int, small_bytes: int) -> MergePolicy:
-    return replace(filter_merging.POLICY, commit_bytes=commit_bytes, small_bytes=small_bytes)
-
-
 # -- joining ----------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=examples(2, 400))
-@given(data=st.data())
-def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
-    storage = Counted(LocalStorage(tmp_path_factory.mktemp("runs")))
-    paths, held = _paths(), {}
-    runs: tuple[Run, ...] = ()
-    with pytest.MonkeyPatch.context() as patch, without_flushes():
-        for module, name, values in (
-            (filter_merging, "POLICY", [_policy(c, s) for c in (1 << 10, 1 << 24) for s in (1, 1 << 24)]),
-            (filter_merging, "RUN_BYTES_MAX", (20_000, 1 << 30)),
-            (filter_joining, "MEMBERS_MAX", (1, 3, 1 << 15)),
-            (filter_joining, "CHUNK_BYTES", (1, 4_000, 1 << 24)),
-            (filters, "MEMBERS_MAX", (2, 1024)),
-            (coarse, "PIECE_BYTES", (1, 1 << 22)),
-            (coarse, "BATCH_BYTES", (1, 1 << 24)),
-        ):
-            patch.setattr(module, name, data.draw(st.sampled_from(values), label=name))
-        number = 0
-        for step in range(data.draw(st.integers(1, 12), label="steps")):
-            files: list[File] = []
-            for _ in range(data.draw(st.integers(1, 8))):
-                number += data.draw(st.integers(1, 2))
-                count = data.draw(st.sampled_from([None, 0, 1, 40, 900, 1_000, 6_000]))
-                files.append((number, None if count is None else _hashes(number, count)))
-            name = data.draw(st.sampled_from(["int", "int", "bytes"]))
-            held |= {file: (name, hashes) for file, hashes in files}
-            runs = (*runs, _written(storage, f"run-{step}", files, name, by_row_group=True))
-            if data.draw(st.booleans()):
-                runs = _appended(storage, runs, lambda: next(paths))
-            if data.draw(st.integers(0, 3)) == 0:
-                gone = data.draw(st.sets(st.sampled_from(sorted(held)), max_size=len(held)))
-                held = {file: what for file, what in held.items() if file not in gone}
-                live = np.array(sorted(held), dtype=np.uint64)
-                runs = merged_all(storage, runs, lambda: next(paths), live)
-                assert merged_all(storage, runs, lambda: next(paths), live) == runs
-        for name in ("int", "bytes"):
-            of_name = {file: hashes for file, (other, hashes) in held.items() if other == name and hashes is not None}
-            others = held.keys() - of_name
-            for file, hashes in list(of_name.items())[-12:]:
-                for some in (hashes, hashes[:1]):
-                    assert not len(some) or {file, *others} <= _found(storage, runs, some, name)
-            assert others <= _found(storage, runs, _hashes(99, 1), name), "what is not known may hold it"
-        readers = RunReaders(storage)
-        located = {file: place for run in runs for file, place in _located(readers, run, held).items()}
-        assert located.keys() == held.keys()
-        for file, (path, place) in located.items():
-            hash_name, hashes = held[file]
-            assert place.hash_name == hash_name
-            if hashes is None or file % 2 == 0:
-                assert path == f"tasks/{file}.sbf"
-            elif len(hashes):
-                assert path in [run.path for run in runs] and place.row_groups == 2
-                assert place.probe(storage, path, hashes[:7]).tolist() == [[False, True]] * len(hashes[:7])
-
-
-def _located(readers: RunReaders, run: Run, held: dict) -> dict[int, tuple[str, FileFilter]]:
-    return FilterRun(readers, run).located(np.array(sorted(held), dtype=np.uint64))
 
 
 def test_rule_31_members_of_unlike_sizes_are_not_stretched_by_merging_again_and_again(storage: Counted) -> None:
