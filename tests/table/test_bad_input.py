@@ -30,6 +30,11 @@ def table(tmp_path: Path) -> ss.Table:
     return ss.create(_lake(tmp_path / "lake"))
 
 
+def _create(table: ss.Table, **options: object) -> ss.Table:
+    """Another table, over files of its own."""
+    return ss.create(_lake(Path(table.location) / "n"), **options)
+
+
 def _write(table: ss.Table, data: object) -> None:
     with table.transaction() as tx:
         tx.write(data)
@@ -88,42 +93,14 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
     "a text for the flag that deletes": (lambda t: t.clean(delete_data="no"), ss.InvalidArgumentError, "delete_data="),
     "an unknown scheme": (lambda t: ss.open("ftp://host/lake"), ss.StorageError, "ftp"),
     "a table twice": (lambda t: ss.create(t.location), ss.InvalidArgumentError, "sync()"),
-    "no files named": (lambda t: ss.create(_lake(Path(t.location) / "n"), files=[]), ss.SkipstoneError, "files"),
-    "files that are numbers": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), files=[1]),
-        ss.SkipstoneError,
-        "files",
-    ),
-    "files that are a number": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), files=3),
-        ss.SkipstoneError,
-        "files",
-    ),
-    "a file that is not there": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), files=["no.parquet"]),
-        ss.NotATableError,
-        "no.parquet",
-    ),
-    "columns that are a number": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), columns=5),
-        ss.SkipstoneError,
-        "columns",
-    ),
-    "statistics of no column": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), columns=["zz"]),
-        ss.SchemaError,
-        "zz",
-    ),
-    "partitioning that is a number": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), partitioning=5),
-        ss.SkipstoneError,
-        "partitioning",
-    ),
-    "partitioning by no column": (
-        lambda t: ss.create(_lake(Path(t.location) / "n"), partitioning=["zz"]),
-        ss.SchemaError,
-        "zz",
-    ),
+    "no files named": (lambda t: _create(t, files=[]), ss.SkipstoneError, "files"),
+    "files that are numbers": (lambda t: _create(t, files=[1]), ss.SkipstoneError, "files"),
+    "files that are a number": (lambda t: _create(t, files=3), ss.SkipstoneError, "files"),
+    "a file that is not there": (lambda t: _create(t, files=["no.parquet"]), ss.NotATableError, "no.parquet"),
+    "columns that are a number": (lambda t: _create(t, columns=5), ss.SkipstoneError, "columns"),
+    "statistics of no column": (lambda t: _create(t, columns=["zz"]), ss.SchemaError, "zz"),
+    "partitioning that is a number": (lambda t: _create(t, partitioning=5), ss.SkipstoneError, "partitioning"),
+    "partitioning by no column": (lambda t: _create(t, partitioning=["zz"]), ss.SchemaError, "zz"),
     "a schema that is none": (lambda t: ss.create(t.location + "/n", schema={"a": 1}), ss.SkipstoneError, "schema"),
     "a schema with a name twice": (
         lambda t: ss.create(t.location + "/n", schema=pa.schema([("a", pa.int8()), ("a", pa.int8())])),
@@ -219,20 +196,13 @@ def test_bad_input_is_one_of_our_errors_and_changes_nothing(shared: ss.Table, ca
     assert ss.open(table.location).scan().count() == 12
 
 
-def _told_floats(tmp_path: Path, **more: object) -> ss.Table:
-    table = ss.create(tmp_path, schema=pa.schema([("x", pa.float64()), ("p", pa.int32())]), partitioning=["p"])
-    files = {"path": ["p=1/f.parquet"], "size_bytes": [1], "row_count": [3], **more}
-    with table.transaction() as tx:
-        tx.add_files(pa.table(files))
-    return table
-
-
 def test_told_files_of_nulls_and_nan_alone_are_skipped(tmp_path: Path) -> None:
     kinds = pa.struct(
         [(n, pa.float64()) for n in ("min", "max")] + [(n, pa.int64()) for n in ("null_count", "nan_count")]
     )
     stats = pa.array([{"x": {"null_count": 2, "nan_count": 1}}], pa.struct([("x", kinds)]))
-    table = _told_floats(tmp_path, stats=stats)
+    table = ss.create(tmp_path, schema=pa.schema([("x", pa.float64()), ("p", pa.int32())]), partitioning=["p"])
+    _add(table, pa.table({"path": ["p=1/f.parquet"], "size_bytes": [1], "row_count": [3], "stats": stats}))
     assert table.scan("x = 1.5").files().num_rows == 0
     assert table.scan("isnan(x)").files().num_rows == table.scan("x IS NULL").files().num_rows == 1
 
