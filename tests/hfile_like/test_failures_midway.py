@@ -110,7 +110,7 @@ FIELDS: list[Callable[[random.Random, int], str]] = [
     *(lambda chooser, i, v=v: str(uuid.UUID(int=chooser.getrandbits(128), version=v)) for v in (1, 4)),
     lambda chooser, _: chooser.randbytes(5).hex().upper(),
     lambda chooser, _: chooser.choice(["7", "1000000", "1000000000003"]),
-    lambda chooser, _: "é",
+    lambda chooser, _: chooser.choice(["é", "٣", "²", "-1", "0x", "\0"]),
     lambda chooser, _: "z" * chooser.randrange(4),
 ]
 SLIPS: list[Callable[[str], str]] = [
@@ -120,6 +120,8 @@ SLIPS: list[Callable[[str], str]] = [
     lambda name: "0" + name,
     str.upper,
     lambda name: name.replace("1", "g", 1),
+    lambda name: name.replace("1", "٣", 1),
+    lambda name: name.replace("2", "²", 1),
     lambda name: name.replace("9", "99999999999999999999", 1),
 ]
 MAKE = st.tuples(

@@ -10,7 +10,6 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader
 from skipstone.hfile_like.codec import Location
@@ -52,50 +51,6 @@ def check(column: pa.Array, picks: list[int], **options) -> bytes:
 
 def column_of(items: list[str | None], kind: pa.DataType) -> pa.Array:
     return pa.array([None if s is None else s.encode() for s in items], pa.binary()).cast(kind)
-
-
-RANDOM_UUIDS = st.uuids(version=4).map(str)
-HEXES = st.sampled_from(["deadbeef", "DEADBEEF", "00000000", "12345678", "deadbee", "0123456789abcdef", "deadbeef0"])
-UUIDS = st.uuids().map(str) | st.uuids().map(lambda u: str(u).upper()) | st.just("0" * 8 + ("-" + "0" * 4) * 3 + "-0")
-NUMBERS = st.one_of(
-    st.integers(0, 12).map(str),
-    st.integers(0, 10**18).map(str),
-    st.integers(0, 999).map("{:05d}".format),
-    st.sampled_from(["0", "00", "01", "9" * 18, "1" + "0" * 18, "9" * 19, "0" * 19, "٣", "²", "-1", ""]),
-)
-LITERALS = st.sampled_from(["", "part-", "/é=", "-", "a", "c000.snappy.parquet", "\0", "ff", "0x"]) | st.text(
-    max_size=4
-)
-
-
-@st.composite
-def columns(draw):
-    """Values of one make, and now and then one that is of another."""
-    fields = draw(st.lists(st.sampled_from([NUMBERS, HEXES, UUIDS, RANDOM_UUIDS, LITERALS]), max_size=4))
-    literals = [draw(LITERALS) for _ in range(len(fields) + 1)]
-    strict = draw(st.booleans())
-    narrowed = [st.just(draw(f)) if strict and draw(st.booleans()) else f for f in fields]
-
-    def one():
-        pieces = [literals[0]]
-        for field, literal in zip(narrowed, literals[1:], strict=True):
-            pieces += [draw(field), literal]
-        return "".join(pieces)
-
-    items = [one() for _ in range(draw(st.integers(1, 25)))]
-    if draw(st.booleans()):
-        items = [draw(st.none() | st.just(item) | st.text(max_size=5)) for item in items]
-    if draw(st.booleans()):
-        items = [None if i % 3 == 1 else item for i, item in enumerate(items)]
-    return column_of(items, draw(st.sampled_from(KINDS)))
-
-
-@settings(max_examples=examples(60))
-@given(column=columns(), block_size=st.sampled_from([100, 1 << 20]), data=st.data(), are_compiled=st.booleans())
-def test_every_string_comes_back(column, block_size, data, are_compiled):
-    picks = sorted(data.draw(st.sets(st.integers(0, len(column) - 1))))
-    with kernels(are_used=are_compiled):
-        check(column, picks, block_size=block_size, compression=data.draw(st.sampled_from(["auto", "none"])))
 
 
 def uuids(count: int, version: int | None = None) -> list[str]:

@@ -17,8 +17,6 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine.indexes.elements import elements_of
-from skipstone.engine.indexes.secondary.format import PLAIN, GroupValues, encode_entries, positions_of
 from skipstone.engine.state import instant_fields
 from skipstone.engine.state.instant import seal_of
 
@@ -287,19 +285,6 @@ def test_explain_names_the_index_or_why_it_is_not_used(tmp_path: Path) -> None:
     assert "it may match, by the index of tags[]" in used
     assert "but not below NOT" in str(table.scan("NOT list_contains(tags, 7)").explain())
     assert table.scan("list_contains(tags, 7)").explain("0.parquet")
-
-
-def test_many_elements_of_one_row_in_one_entry() -> None:
-    """The entries of a value name each row once, in order, as a plain loop finds them."""
-    rng = np.random.default_rng(3)
-    lists = [None if rng.random() < 0.1 else rng.integers(0, 5, rng.integers(0, 9)).tolist() for _ in range(300)]
-    elements = elements_of(pa.array(lists, pa.list_(pa.int64())))
-    keys = pa.array([bytes([value]) for value in elements.values.to_pylist()], pa.binary())
-    entries = encode_entries([GroupValues(5, 2, 1000, keys, row_of=elements.rows).with_places(PLAIN)])
-    for key, row, count, more in zip(entries.keys, *entries.values.columns, strict=True):
-        rows = positions_of(np.array([row.as_py()]), np.array([count.as_py()]), pa.array([more.as_py()], pa.binary()))
-        plain = [1000 + i for i, each in enumerate(lists) if each and key.as_py()[0] in each]
-        assert rows.tolist() == plain
 
 
 @pytest.mark.parametrize(

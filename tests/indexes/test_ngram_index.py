@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from skipstone import col
 from skipstone.commands.app import main
 from skipstone.engine.indexes.ngram import build, format
-from skipstone.engine.indexes.ngram.grams import BUCKETS
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 WORDS = [
@@ -254,30 +253,6 @@ def test_hostile_blocks_are_damage(entry: bytes | None, file: list[int], blocks:
 def test_hostile_sizes_are_damage(rows: int, block_rows: int) -> None:
     with pytest.raises(ss.CorruptionError):
         format.checked_files(np.array([rows]), np.array([block_rows]))
-
-
-@settings(max_examples=examples(25))
-@given(
-    blocks=st.integers(0, 70),
-    marked=st.lists(st.tuples(st.integers(0, 69), st.integers(0, BUCKETS - 1)), max_size=60),
-    frequent=st.lists(st.integers(0, BUCKETS - 1), max_size=5),
-)
-def test_blocks_are_read_as_they_were_written(blocks: int, marked: list[tuple[int, int]], frequent: list[int]) -> None:
-    bits = np.zeros((blocks, BUCKETS), dtype=bool)
-    for block, bucket in marked if blocks else ():
-        bits[block % blocks, bucket] = True
-    bits[:, frequent] = True
-    entries = format.file_entries(7, blocks * 10, 10, np.packbits(bits, axis=1, bitorder="little"))
-    groups = format.KEYS.decode(entries.keys)["group"].tolist()
-    assert (groups[0], entries.values.column("rows")[0].as_py()) == (format.FILE, blocks * 10)
-    written = dict(zip(groups[1:], entries.values.column("blocks").to_pylist()[1:], strict=True))
-    assert set(written) == set((np.flatnonzero(bits.any(axis=0)) // 32 + 1).tolist())
-    for group, entry in written.items():
-        found = format.blocks_in(pa.array([entry], pa.binary()), np.array([1]), np.array([3, blocks]))
-        assert not found[:3].any()
-        for bit in range(32):
-            has, is_there = found[3:] & np.uint32(1 << bit) != 0, bits[:, 32 * (group - 1) + bit]
-            assert (has == is_there).all()
 
 
 @only_in_test_all

@@ -1,61 +1,19 @@
-"""Aggregates of partitions: what they are against a plain twin, and which partitions they leave out of a scan."""
+"""Aggregates of partitions: which partitions they leave out of a scan.
+
+The histories of test_statistics_shards.py compare what is kept with brute force over the bounds of files."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from hypothesis import given
-from hypothesis import strategies as st
 from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats
-from skipstone.engine.indexes.stats.aggregates import united
-from skipstone.engine.parquet.column_stats import ColumnStats, to_columns
 
 NAN = math.nan
-
-# -- the twin ---------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def members(draw: st.DrawFn) -> list[tuple[int, bool, ColumnStats]]:
-    """(group, whether its bounds are bytes, statistics): rows of up to three groups, of which 2 has bytes."""
-    rows = []
-    for _ in range(draw(st.integers(0, 8))):
-        group = draw(st.integers(0, 2))
-        bound = st.none() | (st.binary(max_size=2) if group == 2 else st.integers(-3, 3))
-        counts = [draw(st.none() | st.integers(0, 3)) for _ in range(3)]
-        bounds = draw(bound), draw(bound)
-        names = ("lower", "upper", "null_count", "nan_count", "value_count")
-        rows.append((group, group == 2, ColumnStats(**dict(zip(names, (*bounds, *counts), strict=True)))))
-    return rows
-
-
-@given(rows=members(), opened=st.sets(st.integers(0, 2)))
-def test_aggregates_are_what_a_plain_loop_makes_of_their_members(rows: list, opened: set[int]) -> None:
-    table = pa.table(to_columns([stats for *_, stats in rows]))
-    is_open = np.array([group in opened for group in range(3)])
-    found = united(table, np.array([group for group, *_ in rows], dtype=np.int64), is_open).to_pylist()
-    for group, aggregate in enumerate(found):
-        mine = [stats for own, _, stats in rows if own == group]
-        filled = [stats for stats in mine if not stats.holds_no_values]
-        is_known = group not in opened
-        assert aggregate["holds_no_values"] == (is_known and not filled)
-        for name in ("null_count", "nan_count"):
-            is_zero = is_known and all(getattr(stats, name) == 0 for stats in mine)
-            assert aggregate[name] == (0 if is_zero else None)
-        for end, stored, pick in (("lower", "min", min), ("upper", "max", max)):
-            bounds = [getattr(stats, end) for stats in filled]
-            expected = pick(bounds) if is_known and bounds and None not in bounds else None
-            form, other = ("bytes", "code") if group == 2 else ("code", "bytes")
-            assert aggregate[f"{stored}_{form}"] == expected and aggregate[f"{stored}_{other}"] is None
-
-
-# -- which partitions are left out ------------------------------------------------------------------------------------
 
 
 def _told_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:

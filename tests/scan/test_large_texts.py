@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.base.arrays import take_large
 from skipstone.engine.scan.file_reader import FileReader
 
 ROWS, LEAST_BYTES = 2_400, 1_000_000
@@ -31,13 +30,6 @@ def texts() -> pa.ChunkedArray:
 
 def _places(column: pa.ChunkedArray) -> list[int]:
     return pc.subtract(pc.binary_length(column), LEAST_BYTES).to_pylist()
-
-
-@pytest.mark.parametrize("places", [[3, 2_000], [2_000, 3, 2_399, 0, 1_199, 1_200], [7], [1_300, 1_300, 7]])
-def test_values_are_taken_from_chunks_that_cannot_be_joined(texts: pa.ChunkedArray, places: list[int]) -> None:
-    with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        texts.take(pa.array([3, 2_000]))
-    assert _places(take_large(texts, np.array(places, dtype=np.int64))) == places
 
 
 def test_some_rows_of_such_a_row_group_are_read(
