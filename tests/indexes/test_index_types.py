@@ -86,8 +86,10 @@ def _check(data: st.DataObject, table: ss.Table, names: list[str], asked: list[a
     live = {path: file_groups(str(root), path, table.schema, []) for path in table.files()["path"].to_pylist()}
     there = [value for path in live for value in _values(root / path, names[0], FILTERED[names[0]])]
     if there:
-        literal = operands.Literal(data.draw(st.sampled_from(there)))
-        asked += [ast.Comparison(op, operands.Column(names[0]), literal) for op in ("=", "<=>", "!=")]
+        column = operands.Column(names[0])
+        one, other = (operands.Literal(data.draw(st.sampled_from(there))) for _ in range(2))
+        asked += [ast.Comparison(op, column, one) for op in ("=", "<=>", "!=")]
+        asked.append(ast.In(column, (one, other), False))
     for node in asked:
         check_scan(table, live, node, node)
         check_scan(table, live, ast.Not(node), ast.Not(node))
