@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import tracemalloc
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import is_thorough
@@ -19,6 +21,7 @@ from skipstone.bloom import SplitBlockFilter, shared_blocks, solve_blocks
 from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.bloom import format as filters
 from skipstone.engine.indexes.bloom import merge as filter_joining
+from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom.coarse_groups import WHOLE_FILE
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
@@ -304,6 +307,28 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
         assert len(_runs(table)) == 1 and runs == 1
         version = table.version
         assert table.optimize() == version
+
+
+def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of many row groups has fine filters, which stay where they are; a clean does not remove them."""
+    monkeypatch.setattr(task_filters, "has_file_level", lambda row_groups, fpp: row_groups > 1)
+    with without_flushes():
+        pq.write_table(pa.table({"k": _keys(0)}), tmp_path / "a.parquet", row_group_size=15)
+        table = ss.create(tmp_path)
+        table.create_index("k", kind="bloom")
+        built = _runs(table)
+        for commit in range(1, 20):
+            _commit(table, commit)
+        table.optimize()
+        assert len(_runs(table)) == 1 and _runs(table)[0] != built[0]
+        table.clean(retain_versions=1, min_age=dt.timedelta(0))
+    table.handle.forget()
+    with ss.open(tmp_path, strict=True) as fresh:
+        assert fresh.verify(deep=True) == []
+        assert all(fresh.scan(_key(commit)).to_table().num_rows == 1 for commit in range(20))
+        assert fresh.scan(_key(0)).row_groups().num_rows == 1
 
 
 def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:

@@ -237,21 +237,6 @@ def test_fields_of_structs_become_wider_and_get_types(tmp_path: Path) -> None:
     assert table.scan("s.x = 'other'").files().num_rows == 0
 
 
-def test_a_column_of_nulls_gets_the_type_of_later_files(tmp_path: Path) -> None:
-    for number in range(2):
-        _write(tmp_path, f"{number}.parquet", number, pa.nulls(1))
-    table = ss.create(tmp_path)
-    assert table.schema.field("v").type == pa.null()
-    _write(tmp_path, "2.parquet", 2, pa.array(["x", None]))
-    assert table.sync().widened == {"v": "string"}
-    assert (_found(table, "v = 'x'"), _found(table, "v IS NULL")) == ([2], [0, 1, 3])
-    assert table.scan("v = 'x'").files().column("path").to_pylist() == ["2.parquet"]
-    assert table.scan("v = 'y'").files().num_rows == 0
-    table.create_index("v", kind="bloom")
-    table.create_index("v", kind="secondary")
-    assert _found(table, "v = 'x'") == [2]
-
-
 @pytest.mark.parametrize("how", ["sync", "add_files"])
 def test_a_file_of_polars_next_to_files_of_pyarrow(tmp_path: Path, how: str) -> None:
     pl = pytest.importorskip("polars")

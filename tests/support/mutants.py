@@ -281,7 +281,8 @@ class Copy:
                 if ended[0] == "caught":
                     return ended
             ended = self._ended(names[:NEAREST])
-            return ended if ended[0] != "survived" or ended[1] else self._ended(names[NEAREST:])
+            is_last = ended[0] != "survived" or ended[1] or not names[NEAREST:]
+            return ended if is_last else self._ended(names[NEAREST:])
         finally:
             file.write_text(source, encoding="utf-8")
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
