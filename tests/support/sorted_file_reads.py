@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from skipstone.commands.inspect import inspect
 from skipstone.hfile_like import (
-    RowTable,
     SortedFileReader,
     SortedFileWriter,
     merge_runs,
@@ -100,9 +99,6 @@ class Faces:
     def _summaries(self, reader: SortedFileReader) -> object:
         found = reader.zone_maps().items()
         return [(n, [p.tolist() for p in (s.lower, s.upper, s.null_count, s.live)]) for n, s in found if s is not None]
-
-    def _rows(self, section: RowTable) -> Face:
-        return lambda r: read_rows(r.source, section, range(section.rows))
 
     def _range(self, offset: int, length: int) -> Face:
         return lambda r: read_block_range(r.source, offset, length, self._schema, include_deleted=True)

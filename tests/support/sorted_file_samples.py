@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
@@ -230,9 +230,3 @@ def file_of(name: str) -> bytes:
     """The bytes of one of `names`."""
     maker, compression = name.split("/")
     return MAKERS[maker](compression)
-
-
-def files() -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of all small ones."""
-    for name in names():
-        yield name, file_of(name)
