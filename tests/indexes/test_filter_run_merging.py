@@ -303,6 +303,8 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
                 assert _filter_step(fresh, _key(count // 2))[0] <= 2 * runs
                 for commit in range(0, count, 7):
                     assert fresh.scan(_key(commit)).count() == 1
+                two = [int(_keys(commit)[7]) for commit in (1, count - 2)]
+                assert fresh.scan(col("k").is_in(two)).count() == 2, "one in each of two files"
             table.optimize()
         assert len(_runs(table)) == 1 and runs == 1
         version = table.version
