@@ -1,6 +1,6 @@
 """A planned scan: each level of a plan is computed when it is first needed.
 
-    predicate -> units that survive (`prune.py`) -> a task a file -> row groups (`row_groups.py`) -> rows (`rows.py`)
+    predicate -> remaining units (`prune.py`) -> a task per file -> row groups (`row_groups.py`) -> `planned_rows.py`
 
 `Plan` is its public face; `explain`, the extremes and Spark use a `PlannedScan` itself.
 """
