@@ -289,7 +289,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for arguments in (
         ("status", lake),
         ("verify", lake),
-        ("index", "refresh", lake, "s"),
+        ("index", "refresh", lake, "s", "--kind", "ngram"),
         ("index", "drop", lake, "s", "--kind", "ngram"),
     ):
         run(*arguments)
