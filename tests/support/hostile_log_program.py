@@ -8,6 +8,7 @@ table had before it was harmed.
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import resource
 import shutil
@@ -131,6 +132,7 @@ def _peak_mb() -> int:
 
 def main(first: int, count: int, *more: int) -> None:
     """Try so many seeds, and more of them."""
+    faulthandler.enable()  # says which library ended the process
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     with tempfile.TemporaryDirectory() as root:
