@@ -33,8 +33,7 @@ _BENCHMARKS = (
     "sorted_file",
     "bloom",
 )
-_ROWS_MAX = 8  # per benchmark: those that match, or the first ones
-_SHOWN = {"listing": ("M: *", "E: files of a partition*")}
+_ROWS_MAX = 8  # per benchmark
 _EVEN = 1.1  # ours / theirs up to which a row is even
 _PICTURE = {
     "A needle among 30 M rows": ("needle", ["uuid, hit", "uuid, miss", "1,000 uuids"]),
@@ -88,8 +87,7 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
         if ours is not None and peers:
             peers.sort(key=lambda peer: peer[1])
             rows.append(Row(task, ours["median_s"], peers, min(floors, default=None)))
-    patterns = _SHOWN.get(document.get("name", ""), ("*",))
-    return ([row for row in rows if any(fnmatch(row.task, one) for one in patterns)] or rows)[:_ROWS_MAX]
+    return rows[:_ROWS_MAX]
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
