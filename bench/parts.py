@@ -39,11 +39,12 @@ def main() -> None:
     bench = Bench("parts", f"Parts of values, {count:,} log lines", "make bench NAME=parts", libraries=["duckdb"])
     lines = ["## Indexes", "", "| index | build / read by pyarrow | index / column |", "| --- | ---: | ---: |"]
     with tempfile.TemporaryDirectory() as index:
-        for folder, column, covered, kinds, queries in (
-            (log_lines(count), "message", "message", ("ngram",), QUERIES),
-            (lists(count), "tags", "tags", ("bloom", "secondary"), LIST_QUERIES),
-            (documents(count), "payload", PATH, ("bloom", "secondary"), DOCUMENT_QUERIES),
-        ):
+        lakes: list[tuple[Path, str, str, list[IndexKindName], dict[str, str]]] = [
+            (log_lines(count), "message", "message", ["ngram"], QUERIES),
+            (lists(count), "tags", "tags", ["bloom", "secondary"], LIST_QUERIES),
+            (documents(count), "payload", PATH, ["bloom", "secondary"], DOCUMENT_QUERIES),
+        ]
+        for folder, column, covered, kinds, queries in lakes:
             table = ss.create(folder, partitioning=None, index_path=f"{index}/{column}")
             read_s = _read_s(folder, column)
             for kind in kinds:
