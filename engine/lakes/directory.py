@@ -178,7 +178,7 @@ def difference(snapshot: Snapshot, listed: pa.Table, since: int, live: pa.Table 
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
     is_live = to_numpy(positions.is_valid())
-    rows = np.where(is_live, to_numpy(positions), 0).astype(np.int64)
+    rows = np.where(is_live, to_numpy(positions).astype(np.int64), 0)
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]

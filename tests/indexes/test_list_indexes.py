@@ -17,6 +17,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from library_versions import needs
 from skipstone.engine.state import instant_fields
 from skipstone.engine.state.instant import seal_of
 
@@ -95,6 +96,7 @@ def test_forms_return_what_duckdb_does(tmp_path: Path, where: str, prunes: bool,
     assert lists_less == prunes
 
 
+@needs("pyarrow", 26, what="reading a fixed-size list with a null")
 def test_fixed_size_lists(tmp_path: Path) -> None:
     kind = pa.list_(pa.int64(), 2)
     lists = [[1, 2], None, [3, None], [4, 4]] * 3
@@ -269,6 +271,7 @@ def test_polars_forms(tmp_path: Path) -> None:
     assert table.scan(pl.col("tags").list.contains(None)).files().num_rows == 4
 
 
+@needs("duckdb", 2, what="sql()")
 def test_sql_queries_prune(tmp_path: Path) -> None:
     table = lake(tmp_path, LISTS, pa.list_(pa.int64()), "bloom")
     assert table.sql("SELECT count(*) FROM self WHERE list_contains(tags, 7)").fetchall() == [(2,)]

@@ -13,6 +13,7 @@ import pytest
 import skipstone as ss
 from example_counts import examples, few_of, is_thorough
 from iceberg_server import client, planned_paths, served, sorted_rows
+from library_versions import needs
 from log_lakes import newest_metadata
 
 pytest.importorskip("starlette", reason='starlette is not installed: pip install -e ".[serve]"')
@@ -34,6 +35,8 @@ from pyiceberg.expressions import (  # noqa: E402
     Or,
     StartsWith,
 )
+
+pytestmark = needs("pyiceberg", 0, 11, what="a client that the server plans for")
 
 FILES, ROWS = 12, 40
 SCHEMA = pa.schema(

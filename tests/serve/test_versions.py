@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from iceberg_server import client, planned_paths, request, served, serving_process, toml_of
+from library_versions import needs
 
 pytest.importorskip("starlette", reason='starlette is not installed: pip install -e ".[serve]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
 from pyiceberg.exceptions import NoSuchTableError, RESTError
 from pyiceberg.expressions import EqualTo, GreaterThan, IsNull
+
+pytestmark = needs("pyiceberg", 0, 11, what="a client that the server plans for")
 
 MODES = ("server", "client")
 

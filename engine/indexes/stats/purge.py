@@ -31,7 +31,7 @@ def kept_entries(snapshot: Snapshot, index: IndexState) -> Keep:
     """Return a function that selects the entries to keep."""
     live = snapshot.numbers()
     partitions = np.unique(split_file_ids(live)[0])
-    columns = np.array(index.columns, dtype=np.int64)
+    columns = np.array(index.columns, dtype=np.uint32)
 
     def keep(keys: pa.BinaryArray) -> np.ndarray:
         parts = stats.KEYS.decode(keys)
