@@ -50,16 +50,12 @@ test-all: $(DEV)  ## All tests, with many more examples, in another time zone; k
 	$(PY) tests/support/torture.py --minutes 5
 	@echo "make test-all took $$((($$(date +%s) - $$(cat .cache/test-all-began)) / 60)) minutes"
 
-# The oldest versions of all libraries together, and next to them PySpark 3.5, which has a part of the verbs. tests/house
-# looks at the sources, whatever is installed. numpy 1.26 and pandas 2.2.2 have no build for Python 3.13 and newer.
+# The oldest versions of all libraries together. tests/house looks at the sources, whatever is installed. numpy 1.26 and pandas 2.2.2 have no build for Python 3.13 and newer.
 # numpy 1 gives some results another type than numpy 2 does, and rows were lost: there each such place fails a test
 # (tests/pytest.ini), so what passes means the same with both.
-floors: .cache/floors/oldest/.installed .cache/floors/pyspark-3.5/.installed  ## The tests with the oldest versions of all libraries (Python 3.11 or 3.12)
+floors: .cache/floors/oldest/.installed  ## The tests with the oldest versions of all libraries (Python 3.11 or 3.12)
 	export NPY_PROMOTION_STATE=weak_and_warn && $(call TEST_IN,oldest) --ignore=tests/house $(TESTS)
-	$(call TEST_IN,pyspark-3.5) tests/spark
 
-FLOORS_OF_oldest := pyspark==4.0.0
-FLOORS_OF_pyspark-3.5 := pyspark==3.5.0
 TEST_IN = python="$(CURDIR)/.cache/floors/$(1)/bin/python" && export PYSPARK_PYTHON="$$python" && \
 	export NUMBA_CACHE_DIR="$(CURDIR)/.cache/floors/$(1)/numba" && \
 	java_home="$$("$$python" scripts/java_home.py)" && export JAVA_HOME="$$java_home" && \
@@ -68,7 +64,7 @@ TEST_IN = python="$(CURDIR)/.cache/floors/$(1)/bin/python" && export PYSPARK_PYT
 .cache/floors/%/.installed: pyproject.toml scripts/floors.py
 	mkdir -p $(@D)
 	$(PYTHON) -m venv --clear $(@D)
-	$(PYTHON) scripts/floors.py $(FLOORS_OF_$*) > $(@D)/requirements.txt
+	$(PYTHON) scripts/floors.py > $(@D)/requirements.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $(@D)/requirements.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@

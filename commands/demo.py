@@ -157,7 +157,6 @@ def spark_way() -> Iterator[Way]:
         from pyspark.sql import SparkSession
 
         from ..spark_adapter import scan
-        from ..spark_adapter.spark_versions import collected
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         options: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
@@ -169,7 +168,7 @@ def spark_way() -> Iterator[Way]:
             f"Spark does not start ({reason}); --spark needs 'skipstone[spark]' and Java 17, as `make demo` has"
         ) from None
     try:
-        yield lambda path, where: collected(scan(session, path, where))
+        yield lambda path, where: scan(session, path, where).toArrow()
     finally:
         session.stop()
 

@@ -2,7 +2,7 @@
 users install, and with the other libraries that the tests need:
 
     python scripts/floors.py > floors.txt
-    python scripts/floors.py pyspark==3.5.0 > floors.txt    # with another version of a library
+    python scripts/floors.py pyspark==4.1.0 > floors.txt    # with another version of a library
 
 `make floors` installs them and runs the tests there. Only pyproject.toml contains the versions.
 """

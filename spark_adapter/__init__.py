@@ -13,14 +13,14 @@ which import this package too, load no verb. In these modules a verb imports no 
 They use these modules, each of which imports from those above it:
 
     spark_versions    the differences between versions of PySpark
-    options, wire_types       options of a load or a save; Arrow types and rows as Spark exchanges them
+    options, spark_semantics  options of a load or a save; where a comparison means the same to Spark and to us
+    wire_types        Arrow types and rows as Spark exchanges them
     jobs              a function over many parts, run by executors
     shares            files divided among tasks; in an executor, the rows of a task's files
     clustering_tasks, lookup_tasks    what executors do for cluster; lookup
     old_calendar      files whose times Spark's own reader would show as others
     executors         the work of a table on many files, done by executors
-    spark_semantics, columns  where a comparison means the same to Spark and to us; predicates of Spark as ours
-    catalyst          all uses of private classes of the JVM
+    columns, catalyst         predicates of Spark as ours; all uses of private classes of the JVM
     source            the data source "skipstone": planned on the driver, read and written by executors
     sessions          what a session means by a predicate; registers the data source; what a plan loaded from us
     parquet_reader    Spark's own Parquet reader, over the files that pruning leaves

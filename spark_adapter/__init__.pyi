@@ -12,7 +12,6 @@ from .maintenance import sync as sync
 from .maintenance import verify as verify
 from .optimizing import optimized as optimized
 from .optimizing import sql as sql
-from .parquet_reader import read_parquet as read_parquet
 from .pruning import coarse as coarse
 from .pruning import predicate as predicate
 from .pruning import prune_partition as prune_partition
@@ -20,6 +19,7 @@ from .row_changes import RowChanges as RowChanges
 from .row_changes import delete as delete
 from .row_changes import merge as merge
 from .saving import save as save
+from .scanning import read_parquet as read_parquet
 from .scanning import refresh as refresh
 from .scanning import scan as scan
 from .scanning import view as view

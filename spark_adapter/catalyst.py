@@ -1,7 +1,6 @@
 """All uses of Spark's private classes in the JVM (py4j, Catalyst, reflection): no other module of ours touches them.
 
     analyze(spark, column, schema)     what Spark's analyzer makes of a Column or a text over a table
-    parse_expression(spark, where)     the same without a table: names are not resolved
     leaves_of, load_options, ...       the relations of a plan, and what they were loaded with
     filtered_relation, alias_as, ...   an optimized plan, and how it is changed
     define_view                        a view that calls Python at each query
@@ -11,13 +10,12 @@ What happens if a version of Spark, or a platform, does not have them:
     a `where` that is a Column or a text, `explain`, `refresh`, an overwrite that looks for the version it read, `view`
                             InvalidArgumentError, which names what is missing (`internals`)
     `optimized`, `sql`      a warning; the query is left unchanged: it reads more, and returns the same
-    Spark Connect           has none of them: `connect` reads what a client knows, and the verbs say what they refuse
+    Spark Connect           has none of them; the verbs say what they refuse
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,18 +24,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark import SparkContext
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from ..base.caching import cached_property
 from ..engine.predicates.literals import DAY_NS, Temporal
 from ..errors import InvalidArgumentError, PredicateError, SkipstoneError
 from .columns import NESTED_TOO_DEEPLY, quoted
-from .spark_semantics import SAME_FUNCTION, Call, CastTo, Extract, Name, Opaque, Tree, Value
-from .spark_versions import catalyst_expression, classic_frame, java_sessions
+from .spark_semantics import Call, CastTo, Name, Opaque, Tree, Value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _FUNCTIONS = {
@@ -91,7 +89,7 @@ def active(spark: Any) -> Iterator[None]:
     if not is_classic(spark):
         yield
         return
-    sessions = java_sessions(spark)
+    sessions = _java_sessions(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -106,9 +104,14 @@ def active(spark: Any) -> Iterator[None]:
 def activate(spark: Any) -> None:
     """Make a session the active one of this thread if the thread has none. Spark Connect needs none."""
     if is_classic(spark):
-        sessions = java_sessions(spark)
+        sessions = _java_sessions(spark)
         if not sessions.getActiveSession().isDefined():
             sessions.setActiveSession(spark._jsparkSession)
+
+
+def _java_sessions(spark: Any) -> Any:
+    """The JVM's own functions of sessions."""
+    return getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
 
 
 def java_class(name: str) -> Any:
@@ -144,19 +147,14 @@ def sequence_of(items: list[Any]) -> Any:
 
 
 def as_column(spark: SparkSession, where: str | Column) -> Column:
-    """A text as the Column that it is to a session. Raises PredicateError, with Spark's message, if Spark 3.5 cannot
-    parse it; later versions parse it when it is analyzed."""
+    """A text as the Column that it is to a session. Spark parses it when it is analyzed."""
     if isinstance(where, Column):
         return where
     if is_classic(spark):
         from pyspark.sql.functions import expr
     else:
         from pyspark.sql.connect.functions import expr
-    try:
-        with active(spark):  # Spark 3.5 parses it now, by the settings of the thread's session
-            return expr(where)
-    except ParseException as error:
-        raise _no_meaning(error) from error
+    return expr(where)
 
 
 def analyze(spark: Any, column: Column, schema: StructType) -> tuple[Tree, set[str]] | None:
@@ -167,11 +165,11 @@ def analyze(spark: Any, column: Column, schema: StructType) -> tuple[Tree, set[s
     """
     with internals("a where that is a Column or a text", "pass tuples or skipstone.col"):
         session, java = spark._jsparkSession, spark._jvm.java.util
-        empty = classic_frame(session.createDataFrame(java.ArrayList(), session.parseDataType(schema.json())), spark)
+        rows = session.createDataFrame(java.ArrayList(), session.parseDataType(schema.json()))
         try:
-            plan = empty.where(column)._jdf.queryExecution().analyzed()
+            plan = ClassicFrame(rows, spark).where(column)._jdf.queryExecution().analyzed()
         except AnalysisException as error:
-            raise _no_meaning(error) from error
+            raise PredicateError(f"Spark cannot analyze the predicate: {error}") from error
         except Exception as error:
             if "StackOverflowError" in str(error):  # Spark converts a long chain of terms by recursion
                 raise PredicateError(NESTED_TOO_DEEPLY) from None
@@ -182,27 +180,9 @@ def analyze(spark: Any, column: Column, schema: StructType) -> tuple[Tree, set[s
         return tree_of_expression(plan.condition()), names
 
 
-def parse_expression(spark: Any, where: str | Column) -> Tree:
-    """What a classic session's parser makes of a text, and a Column as such. Names are not resolved.
-
-    Raises PredicateError, with Spark's message, for a text that is no expression of Spark SQL.
-    """
-    with internals("predicate()", "pass tuples or skipstone.col"), active(spark):  # the parser reads its settings
-        if isinstance(where, Column):
-            return tree_of_expression(catalyst_expression(where))
-        try:
-            return tree_of_expression(spark._jsparkSession.sessionState().sqlParser().parseExpression(where))
-        except ParseException as error:
-            raise _no_meaning(error) from error
-
-
-def _no_meaning(error: Exception) -> PredicateError:
-    return PredicateError(f"Spark cannot analyze the predicate: {error}")
-
-
 def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tree:
-    """The tree of an expression, resolved or not. Spark has read a resolved one by the session's settings: a timestamp
-    without a zone is an instant already, and casts stand where Spark puts them.
+    """The tree of a resolved expression. Spark has read it by the session's settings: a timestamp without a zone is an
+    instant already, and casts stand where Spark puts them.
 
     `bound`: what references to common expressions stand for, by their ids.
     """
@@ -217,15 +197,10 @@ def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tr
         return Call(_FUNCTIONS[kind], trees(children))
     if kind == "AttributeReference":
         return Name((node.name(),))
-    if kind == "UnresolvedAttribute":
-        return Name(tuple(items_of(node.nameParts())))
-    if kind == "UnresolvedFunction" and not (node.isDistinct() or node.filter().isDefined()):
-        name = ".".join(items_of(node.nameParts())).lower()
-        return Call(SAME_FUNCTION.get(name, name), trees(children))
-    if kind == "UnresolvedExtractValue":
-        return Extract(*trees(children[:2]))
     if kind == "GetStructField":
-        return Extract(trees(children[:1])[0], Value("string", node.extractFieldName()))
+        (struct,) = trees(children)
+        if isinstance(struct, Name):
+            return Name((*struct.parts, node.extractFieldName()))
     if kind == "Literal":
         return _literal(node, node.value())
     if kind == "CommonExpressionRef":
@@ -336,11 +311,6 @@ def optimized_plan(frame: Any) -> Any:
     return frame._jdf.queryExecution().optimizedPlan()
 
 
-def reads_by_map_in_arrow(frame: Any) -> bool:
-    """Whether a frame has a part in which a scan before PySpark 4 is not to be seen."""
-    return "MapInArrow" in analyzed_plan(frame).toString()
-
-
 def leaves_of(plan: Any) -> Iterator[Any]:
     """The leaves of a plan, also of its subqueries."""
     for tree in (plan, *items_of(plan.subqueriesAll())):
@@ -361,24 +331,6 @@ def load_options(leaf: Any, names: Iterable[str]) -> tuple[str, dict[str, str]] 
     return None
 
 
-def python_source_of(leaf: Any) -> Any:
-    """The data source of Python that a leaf was loaded by.
-
-    Spark keeps the source, pickled, in a private field. A source that was loaded with a schema is made at its first
-    use, which may be now.
-    """
-    with internals("a load without option version", "load it by scan(), or give read_version="):
-        if kind_of(leaf) == "DataSourceV2ScanRelation":
-            leaf = leaf.relation()
-        table = leaf.table()
-        (field,) = (f for f in table.getClass().getDeclaredFields() if f.getName() == "ds")
-        field.setAccessible(True)
-        java: Any = SparkSession.active()._jvm
-        schema = java.scala.Option.apply(table.schema())
-        created = field.get(table).getOrCreateDataSourceInPython(table.name(), leaf.options(), schema)
-        return pickle.loads(bytes(created.dataSource()))
-
-
 def has_filter(plan: Any) -> bool:
     """Whether a plan filters rows."""
     waiting = [plan]
@@ -394,13 +346,11 @@ class ListedFiles:
     roots       the folders (or files) that it was given
     files       (path, size in bytes, time of change in ms) of each file that it found
     path        the path as the caller wrote it, if it was one
-    is_plain    True for `spark.read.parquet(folder)`, without options that choose files or read them otherwise
     """
 
     roots: tuple[str, ...]
     files: tuple[tuple[str, int, int], ...]
     path: str | None
-    is_plain: bool
 
     @classmethod
     def of(cls, relation: Any) -> ListedFiles | None:
@@ -410,9 +360,7 @@ class ListedFiles:
         source = relation.relation()
         if kind_of(source.fileFormat()) != "ParquetFileFormat":
             return None
-        options = {pair._1(): pair._2() for pair in items_of(source.options().toSeq())}
-        index = source.location()
-        is_plain = kind_of(index) == "InMemoryFileIndex" and options.keys() <= {"path"}
+        index, path = source.location(), source.options().get("path")
         if kind_of(index) == "CatalogFileIndex":  # a partitioned table of the catalog
             index = index.filterPartitions(sequence_of([]))
         if kind_of(index) != "InMemoryFileIndex":
@@ -422,7 +370,7 @@ class ListedFiles:
         if len(statuses) != listed.size():
             return None
         found = tuple((name, int(size), int(ms)) for name, size, ms in statuses)
-        return cls(roots, found, options.get("path"), is_plain and len(roots) == 1)
+        return cls(roots, found, path.get() if path.isDefined() else None)
 
 
 # -- changes of an optimized plan -------------------------------------------------------------------------------------
@@ -480,11 +428,8 @@ def map_children(node: Any, function: Callable[[Any], Any]) -> Any:
     """The node with each child replaced; itself if none changes."""
     old = children_of(node)
     new = [function(child) for child in old]
-    return (
-        node
-        if all(one is other for one, other in zip(new, old, strict=True))
-        else node.withNewChildren(sequence_of(new))
-    )
+    is_same = all(one is other for one, other in zip(new, old, strict=True))
+    return node if is_same else node.withNewChildren(sequence_of(new))
 
 
 def with_relation(node: Any, old: Any, new: Any) -> Any:
@@ -518,7 +463,7 @@ def frame_of_plan(frame: Any, plan: Any) -> DataFrame:
     before, after = (_UNSAID.sub("", each.schema().json()) for each in (frame._jdf, dataset))
     if before != after:  # except for what the optimizer knows to contain no null
         raise TypeError("the rewritten plan has other columns")
-    return classic_frame(dataset, spark)
+    return ClassicFrame(dataset, spark)
 
 
 def _references_of(expression: Any) -> set[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from ..engine.choices import Curve
 from ..engine.clustering import ORDERS, Placement, RowOrder, check_columns
@@ -26,13 +26,13 @@ from ..engine.progress import Progress, progress_function
 from ..engine.rows_by_key.rewrite import OldFile, old_files, with_codec_of
 from ..engine.scan.file_tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .clustering_tasks import PIECES_SCHEMA, FileShare, deal_rows, sample_rows, write_lane
+from .clustering_tasks import PIECES_SCHEMA, deal_rows, sample_rows, write_lane
 from .columns import without_unknowns
 from .jobs import RESULT_SCHEMA, batches_only, frame_of_parts, map_parts, run_frame
 from .old_calendar import check_rewritable
 from .sessions import read_where
 from .shares import pack
-from .spark_versions import check_spark, slots
+from .spark_versions import slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +122,8 @@ def cluster(
     """
     if curve not in ORDERS:
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
-    check_spark("4.1", "cluster()")
+    if not hasattr(DataFrame, "repartitionById"):
+        raise InvalidArgumentError('cluster() needs PySpark 4.1 or later: pip install "pyspark>=4.1"')
     report = progress_function(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
@@ -190,7 +191,7 @@ def _rewritten(
     total = max(1, int(counts.sum()))
     # All rows of a file, whatever an index contains of the predicate.
     every = [replace(f.task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}) for f in files]
-    parts = [[FileShare(one, number_of[one.task.path]) for one in shares] for shares in pack(every, slots(spark))]
+    parts = [[(one, number_of[one.task.path]) for one in shares] for shares in pack(every, slots(spark))]
 
     rate = min(1.0, min(max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // spec.file_rows), _SAMPLE_ROWS_MAX) / total)
     sample = partial(sample_rows, context=table.scan(None, by).planning.context, rate=rate)

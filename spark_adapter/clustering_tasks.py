@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,22 +35,17 @@ _SENT_BYTES = 8 << 20  # pieces that are passed to Spark together
 _SAMPLED_LENGTH = 256  # characters, or bytes, of a value: enough to place it
 
 
-@dataclass(frozen=True)
-class FileShare:
-    """The share of one file, and the number of its partition."""
-
-    share: Share
-    number: int
+FileShare: TypeAlias = tuple[Share, int]  # of one file, and the number of its partition
 
 
 def sample_rows(part: Sequence[FileShare], context: ReadContext, rate: float) -> dict[int, pa.Table]:
     """About the fraction `rate` of the rows of some files, by partition; the same rows whenever it runs."""
     sampled: dict[int, list[pa.Table]] = {}
-    for file in part:
-        draw = np.random.default_rng([zlib.crc32(file.share.task.path.encode()), file.share.number])
-        for rows in _rows_of(file, context):
+    for share, number in part:
+        draw = np.random.default_rng([zlib.crc32(share.task.path.encode()), share.number])
+        for rows in _rows_of(share, context):
             chosen = np.flatnonzero(draw.random(rows.num_rows) < rate)
-            sampled.setdefault(file.number, []).append(_shortened(rows.take(from_numpy(chosen))))
+            sampled.setdefault(number, []).append(_shortened(rows.take(from_numpy(chosen))))
     return {number: pa.concat_tables(tables).combine_chunks() for number, tables in sampled.items()}
 
 
@@ -59,9 +54,9 @@ def deal_rows(batches: Batches, context: ReadContext, order: RowOrder, placement
     for _, part in parts_in(batches):
         waiting: list[tuple[pa.Table, np.ndarray]] = []
         waiting_bytes = dealt = 0
-        for file in part:
-            for rows in _rows_of(file, context):
-                waiting.append((rows, placement.buckets_of(file.number, order.keys(rows), dealt)))
+        for share, number in part:
+            for rows in _rows_of(share, context):
+                waiting.append((rows, placement.buckets_of(number, order.keys(rows), dealt)))
                 dealt, waiting_bytes = dealt + rows.num_rows, waiting_bytes + rows.nbytes
                 if waiting_bytes > _DEALT_BYTES:
                     yield from _pieces(waiting, placement)
@@ -107,11 +102,11 @@ def write_lane(batches: Batches, spec: TaskSpec, order: RowOrder, placement: Pla
         yield result_row(lane, task.result)
 
 
-def _rows_of(file: FileShare, context: ReadContext) -> Iterator[pa.Table]:
+def _rows_of(share: Share, context: ReadContext) -> Iterator[pa.Table]:
     """All rows of a share, in tables of bounded size."""
     data = Counted(open_storage(context.location, context.storage_options))
-    groups = groups_of_share(file.share, RowGroups(None), data)
-    for _, rows in matches_in_file(file.share.task, groups, context, data):
+    groups = groups_of_share(share, RowGroups(None), data)
+    for _, rows in matches_in_file(share.task, groups, context, data):
         for first in range(0, rows.num_rows, _BATCH_ROWS):
             yield rows.slice(first, _BATCH_ROWS)
 

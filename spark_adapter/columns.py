@@ -5,8 +5,8 @@
     where_node(where, schema)                   any predicate but a Column, as `Table.scan` takes it
     without_unknowns(node) -> Node              a predicate that is TRUE wherever the given one is, all understood
 
-An expression of Spark is a small tree here: `catalyst` reads it from the JVM, `connect` from the client of a server,
-and `text_tree` from a text if there is no session: in options of a load, and in executors.
+An expression of Spark is a small tree here: `catalyst` reads it from the JVM, and `text_tree` from a text if there is
+no session: in options of a load, in executors, and over Spark Connect.
 
 A part that may mean something else to Spark than to us (`spark_semantics`), or that cannot be read, becomes `Unknown`:
 it never prunes, and Spark itself tests the rows by it. Names are resolved as in Spark: without regard to case, unless
@@ -47,12 +47,11 @@ from ..engine.predicates.literals import Elements, LiteralValue, Temporal, liter
 from ..engine.predicates.required_texts import AllOf, Required, Text, texts_of_regex
 from ..engine.predicates.sql_allowed import in_duckdb_sql, parse_sql
 from ..errors import PredicateError
-from .options import PREDICATE_PREFIX, Request, decode_predicate, encode_predicate
+from .options import Request, decode_predicate, encode_predicate
 from .spark_semantics import (
     Call,
     CastTo,
     ComparedColumn,
-    Extract,
     Name,
     Opaque,
     Session,
@@ -89,7 +88,7 @@ _ELEMENT_TYPES: dict[str, Callable[[pa.DataType], bool]] = {  # by the type of a
 _SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith", "endswith", "contains"})
 _SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_WAYS_OUT = "make the predicate where the session is, by sks.predicate(spark, text) or sks.scan"
+_WAYS_OUT = "make the predicate where the session is, by sks.predicate(spark, text, coarse) or sks.scan"
 # SQL that Spark's parser and ours read alike: no escapes, adjacent strings, typed numbers, comments or double quotes.
 _PLAIN_SQL = re.compile(
     r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
@@ -193,7 +192,7 @@ class _Reader:
             return self._call(tree)
         if isinstance(tree, Value) and tree.type in ("boolean", "null"):
             return Constant(tree.value)  # type: ignore[arg-type]
-        if isinstance(tree, Name | Extract):
+        if isinstance(tree, Name):
             return self._comparison("=", tree, Value("boolean", True))
         raise _NotUnderstoodError(tree.reason if isinstance(tree, Opaque) else "it is no truth value")
 
@@ -222,7 +221,7 @@ class _Reader:
             case ("contains" | "endswith") as name, (left, right):
                 column, text = self._text(left, right)
                 return Like(column, f"%{_escaped(text)}{'%' if name == 'contains' else ''}", "\\")
-            case (("rlike" | "regexp_like" | "regexp"), (left, right)):
+            case "rlike", (left, right):
                 # Java and RE2 read alike what is required of the texts. Spark tests the rows.
                 column, pattern = self._text(left, right)
                 tested, implied = Unknown(str(tree), "Spark tests the rows"), _likes(texts_of_regex(pattern), column)
@@ -309,8 +308,6 @@ class _Reader:
     def _path(self, tree: Tree) -> tuple[str, ...]:
         if isinstance(tree, Name):
             return tree.parts
-        if isinstance(tree, Extract) and isinstance(tree.key, Value) and isinstance(tree.key.value, str):
-            return (*self._path(tree.child), tree.key.value)
         raise _NotUnderstoodError(
             tree.reason if isinstance(tree, Opaque) else f"{tree} is no column, nor a cast of one that keeps its values"
         )
@@ -445,7 +442,7 @@ class SparkPredicate:
         return from_tree(self.tree, schema, self.session)
 
     def __str__(self) -> str:
-        return PREDICATE_PREFIX + encode_predicate(self)
+        return encode_predicate(self)
 
     def __repr__(self) -> str:
         return f"<predicate of Spark: {self.source}>"
@@ -459,10 +456,7 @@ def text_predicate(text: str) -> SparkPredicate:
     """
     tree = text_tree(text)
     if isinstance(tree, Opaque) and tree.text == text:
-        raise PredicateError(
-            f"{text}: {tree.reason}, so a session's parser must read it: make the predicate where the session is, by "
-            "sks.predicate(spark, text) or sks.scan"
-        )
+        raise PredicateError(f"{text}: {tree.reason}, so a session's parser must read it: {_WAYS_OUT}")
     return SparkPredicate(tree, Session(None, None), text)
 
 
@@ -475,6 +469,7 @@ def where_node(where: object, schema: pa.Schema) -> object:
 
 def where_of(request: Request) -> Node | SparkPredicate | None:
     """The predicate of a load. Raises PredicateError as `text_predicate`, and for a pickle that is none of ours."""
-    if request.predicate is not None:
-        return decode_predicate(request.predicate)
-    return None if request.where is None else text_predicate(request.where)
+    if request.where is None:
+        return None
+    predicate = decode_predicate(request.where)
+    return text_predicate(request.where) if predicate is None else predicate

@@ -19,7 +19,6 @@ from . import catalyst
 from .columns import where_node, where_of
 from .sessions import find_relations
 from .shares import cut_of
-from .spark_versions import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +39,6 @@ def explain(frame: DataFrame) -> str:
 
     Raises InvalidArgumentError if the plan contains no scan of Skipstone, and over Spark Connect.
     """
-    check_spark("4.0", "explain()")
     if not catalyst.is_classic(frame.sparkSession):
         raise InvalidArgumentError(
             "over Spark Connect a query's plan is the server's alone: skipstone.open(path).scan(where).explain() shows "
@@ -52,7 +50,7 @@ def explain(frame: DataFrame) -> str:
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
         )
     texts = [_explained(request, is_ours) for request, is_ours in scans]
-    is_whole = any(request.where is request.predicate is request.residual is None for request, _ in scans)
+    is_whole = any(request.where is request.residual is None for request, _ in scans)
     if is_whole and catalyst.has_filter(catalyst.optimized_plan(frame)):
         texts[-1] += (
             "\n\nSpark's own filter above a scan does not use the index; sks.optimized(df) passes it to the scan"

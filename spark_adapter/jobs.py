@@ -17,7 +17,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from pyspark import InheritableThread
 
 from .. import errors
 from ..errors import SkipstoneError, StorageError
-from .spark_versions import collected, context_of, frame_of_rows, jobs_with_tag
+from .spark_versions import context_of, jobs_with_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +76,8 @@ def frame_of_parts(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
 
 def _frame_of(spark: SparkSession, encoded: list[bytes]) -> DataFrame:
     rows = pa.table({"number": pa.array(range(len(encoded)), pa.int64()), "part": pa.array(encoded, pa.binary())})
-    return frame_of_rows(spark, rows, _PART_SCHEMA)
+    frame = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)  # of one task, rows are dealt out one by one
+    return frame if rows.num_rows < 2 else frame.repartition(rows.num_rows)
 
 
 def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
@@ -196,7 +196,7 @@ def run_frame(
         tasks: how many tasks its last stage has.
     """
 
-    rows = run_action(spark, partial(collected, frame), step, progress, tasks)
+    rows = run_action(spark, frame.toArrow, step, progress, tasks)
     results = map(pickle.loads, rows["result"].to_pylist())
     return list(zip(rows["number"].to_pylist(), results, strict=True))
 

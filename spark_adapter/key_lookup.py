@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..engine.open import open_table
@@ -29,7 +28,7 @@ from .lookup_tasks import KeyRows
 from .scanning import scan
 from .sessions import check_frame, read_where
 from .shares import pack
-from .spark_versions import collected, slots
+from .spark_versions import slots
 from .wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def lookup(
         plan = table.scan(condition, columns)
         plan.planning.check_evaluable()
         wire = wire_schema(table.schema, plan.columns)
-        given = run_action(spark, partial(collected, key_frame), "keys", progress_function(progress))
+        given = run_action(spark, key_frame.toArrow, "keys", progress_function(progress))
         given = given.rename_columns(names)
         keyed = key_set(given, [leaves[name] for name in names])
         if len(names) == 1 and given.num_rows <= FEW_KEYS:

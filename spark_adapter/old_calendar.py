@@ -74,11 +74,6 @@ def stored_times(handle: Handle, names: Iterable[str], tasks: Sequence[FileTask]
     return {task.path: times for task, times in zip(tasks, found, strict=True)}
 
 
-def may_be_old(handle: Handle, columns: Iterable[str]) -> bool:
-    """Whether a file may store a time in some columns that Spark's reader would show as another: by bounds alone."""
-    return bool(_paths_of_old(handle, {top_level(handle.schema, name) for name in columns}))
-
-
 def check_rewritable(handle: Handle, tasks: Sequence[FileTask]) -> None:
     """Raise NotReadableError for files whose days of the old calendar Spark's reader would show as others once they are
     rewritten."""

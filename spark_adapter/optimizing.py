@@ -9,9 +9,9 @@ the columns that are used. The filters stay, so that Spark tests the rows; a par
        +- relation of ours                 +- Project [k, u under the names and ids that the plan has]
                                               +- relation of ours, where u = 'u7', of columns k and u
 
-Spark's own relations of a folder are treated alike if the folder is a table of ours and Spark listed exactly its live
-files. A folder keeps files that are no longer live: `delete`, `merge`, `cluster` and every other replace leave the old
-files to older versions until a clean. Spark's reader lists them too, so it returns deleted rows: that is an error.
+Spark's own relations of a folder stay. If the folder is a table of ours, it keeps files that are no longer live:
+`delete`, `merge`, `cluster` and every other replace leave the old files to older versions until a clean. Spark's reader
+lists them too, so it returns deleted rows: that is an error.
 """
 
 from __future__ import annotations
@@ -25,18 +25,15 @@ from ..base.arrays import from_numpy
 from ..base.caching import cached_property
 from ..engine.lakes.directory import is_own_file
 from ..engine.open import open_table
-from ..engine.predicates import And, Constant, Node, bind, columns_read
+from ..engine.predicates import And, Constant, Node
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneError
 from . import catalyst
 from .catalyst import FilteredRelation, ListedFiles
 from .columns import from_tree, where_node, where_of, without_unknowns
-from .old_calendar import may_be_old
-from .options import Request, encode_predicate, local_path
-from .parquet_reader import read_files
-from .sessions import Relation, check_frame, register, relation_of, session_of
+from .options import encode_predicate, local_path
+from .sessions import check_frame, register, relation_of, session_of
 from .shares import is_bulk_read
 from .source import load
-from .spark_versions import check_spark
 from .wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -56,9 +53,8 @@ def optimized(frame: DataFrame) -> DataFrame:
 
         sks.optimized(spark.table("flights").join(planes, "tailnum").where("tailnum = 'N14228'")).show()
 
-    Relations are those of `scan`, of `format("skipstone")` and of `view`, each at its version; and of
-    `spark.read.parquet(path)` if the table at `path` has an index whose latest version has exactly the files that Spark
-    would read. `current_timestamp()` is fixed now. Filter, join and select first: filters on the result prune nothing.
+    Relations are those of `scan`, of `view` and of `format("skipstone")` with option `version`, each at its version.
+    `current_timestamp()` is fixed now. Filter, join and select first: filters on the result prune nothing.
     If an operation depends on the order of rows (`sample`, `rand(7)`, row numbers, Python functions that are not
     deterministic), the relations below it are read as Spark reads them, so that its result is the same. `explain` shows
     what the result skips.
@@ -100,7 +96,6 @@ def sql(spark: SparkSession, text: str, *args: Any, **kwargs: Any) -> DataFrame:
 
 
 def _check_classic(spark: Any) -> None:
-    check_spark("4.0", "optimized()")
     if not catalyst.is_classic(spark):
         raise InvalidArgumentError(
             "over Spark Connect a query's plan is the server's alone: give the filter to the load, "
@@ -135,68 +130,30 @@ class _Rewriting:
     def _loaded(self, relation: FilteredRelation) -> DataFrame | None:
         """The relation under its conditions, as a load of its own; None if it is not ours, or gains nothing."""
         ours = relation_of(relation.node)
-        loaded = self._parquet(relation) if ours is None else self._scanned(relation, ours)
-        if loaded is None:
+        if ours is None:
             return None
-        read, types = catalyst.types_of(catalyst.analyzed_plan(loaded)), catalyst.types_of(relation.node)
-        return loaded if all(types[name] == kind for name, kind in read.items()) else None
-
-    def _scanned(self, relation: FilteredRelation, ours: Relation) -> DataFrame | None:
-        request = ours.pinned_request()
+        request = ours.request()
+        if request.version is None:  # the process in which Spark made the source chose it
+            warnings.warn('a load without option "version" is unchanged: use scan() or view()', stacklevel=4)
+            return None
         with request.open() as table:
-            node = _all_of(self._nodes(relation, table))
-            if node is None and (not ours.is_scan or relation.used == relation.columns):
+            trees = map(catalyst.tree_of_expression, relation.conditions)
+            nodes = [without_unknowns(from_tree(tree, table.schema, self._settings)) for tree in trees]
+            nodes = [node for node in nodes if node != Constant(True)]
+            if not nodes and (not ours.is_scan or relation.used == relation.columns):
                 return None
             before = where_node(where_of(request), table.schema)
-            both = _all_of([each for each in (before, node) if isinstance(each, Node)])
+            nodes += [before] if isinstance(before, Node) else []
+            both = And(tuple(nodes)) if len(nodes) > 1 else next(iter(nodes), None)
             plan = table.scan(both, relation.used, mode=request.mode)
             if not ours.is_scan and is_bulk_read(plan.planning):  # Spark's own reader goes on reading it
                 return None
             wire = wire_schema(table.schema, plan.columns)
         register(self._spark)
-        predicate = None if both is None else encode_predicate(both)
-        return load(self._spark, replace(request, where=None, predicate=predicate), spark_schema(wire))
-
-    def _nodes(self, relation: FilteredRelation, table: Table) -> list[Node]:
-        """What the conditions mean, as far as they are understood."""
-        trees = map(catalyst.tree_of_expression, relation.conditions)
-        nodes = [without_unknowns(from_tree(tree, table.schema, self._settings)) for tree in trees]
-        return [node for node in nodes if node != Constant(True)]
-
-    def _parquet(self, relation: FilteredRelation) -> DataFrame | None:
-        """Spark's own relation of a folder, by the files that the conditions leave."""
-        listed = ListedFiles.of(relation.node) if relation.conditions else None
-        if listed is None or not listed.is_plain:
-            return None
-        root = local_path(listed.roots[0])
-        try:
-            table = open_table(root)
-        except SkipstoneError:
-            return None
-        with table:
-            nodes = self._nodes(relation, table)
-            # Spark may show times of long ago as others than are stored, and indexed.
-            node = _all_of(
-                [each for each in nodes if not may_be_old(table.handle, columns_read(bind(each, table.schema)))]
-            )
-            if node is None or not set(relation.used) <= set(table.schema.names):
-                return None
-            if not _is_live(_below(listed.roots[0], listed), table):
-                warnings.warn(
-                    f"{root}: Spark lists other files than the index contains, so this query skips none of them; call "
-                    "sync() if files were added or changed, or query the table by sks.view or sks.read_parquet, which "
-                    "leave out what sync() quarantines",
-                    stacklevel=5,
-                )
-                return None
-            plan = table.scan(node, relation.used)
-            return read_files(self._spark, table, plan, Request.of(table, predicate=encode_predicate(node)), None)
-
-
-def _all_of(nodes: list[Node]) -> Node | None:
-    if len(nodes) > 1:
-        return And(tuple(nodes))
-    return nodes[0] if nodes else None
+        where = None if both is None else encode_predicate(both)
+        loaded = load(self._spark, replace(request, where=where), spark_schema(wire))
+        read, types = catalyst.types_of(catalyst.analyzed_plan(loaded)), catalyst.types_of(relation.node)
+        return loaded if all(types[name] == kind for name, kind in read.items()) else None
 
 
 # -- files that are not live ------------------------------------------------------------------------------------------
@@ -249,18 +206,13 @@ def _stale_below(folder: str, listed: ListedFiles) -> list[str]:
     except SkipstoneError:
         return []  # no table, or one whose index is elsewhere
     with table:
-        below = _below(folder, listed)
-        return [] if _is_live(below, table) else _stale(below, table)
-
-
-def _is_live(listed: _Listed, table: Table) -> bool:
-    """Whether Spark listed exactly the live files of a table, of the size and time (to the millisecond) that they had
-    when they were indexed, and each of them contains the rows of the table and no others."""
-    return len(listed) == table.handle.instant.totals["files"] and listed == _live(table)
+        below, live = _below(folder, listed), _live(table)
+        return [] if below <= live else _stale(below, live, table)
 
 
 def _live(table: Table) -> _Listed:
-    """The live files whose rows are the table's: not older bases of file groups, files with deletes, or logs."""
+    """The live files whose rows are the table's, of the size and time (to the millisecond) that they had when they were
+    indexed: not older bases of file groups, files with deletes, or logs."""
     units = table.scan().planning.pruned.units
     return _identities(units.files.filter(from_numpy(units.exact[units.unit_of])))
 
@@ -271,9 +223,9 @@ def _identities(files: Any) -> _Listed:
     return {(path, size, (modified or -1) // 1_000_000) for path, size, modified in rows}
 
 
-def _stale(listed: _Listed, table: Table) -> list[str]:
+def _stale(listed: _Listed, live: _Listed, table: Table) -> list[str]:
     """The listed files whose rows are not those of the table."""
-    handle, live = table.handle, _live(table)
+    handle = table.handle
     live_paths = {path for path, *_ in live}
     others = {path for path, *_ in listed} - live_paths
     if handle.log is not None:  # its owner says which files are live

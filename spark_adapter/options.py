@@ -5,8 +5,8 @@
                   readVersion (of an overwrite: the version that the rows come from), row_group_rows, row_group_bytes,
                   file_rows, file_bytes (also as 64m, 1g), index_path
     of both       storage.*, what opens an object store; Spark hides those of secrets where it shows options
-    written by    predicate (a pickled predicate, base64), log_position (which state of another format's log is read
-    `scan`        with the version), parallelism, residual (what Spark tests, for `explain`)
+    written by    log_position (which state of another format's log is read with the version), parallelism, residual
+    `scan`        (what Spark tests, for `explain`)
 
 Any other option is refused: a `were` that is ignored would return every row.
 
@@ -40,12 +40,12 @@ _ARROW_TYPES = frozenset(
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual")
+_WRITTEN_BY_US = ("log_position", "parallelism", "residual")
 _OPTIONS_OF_LOADS = ("path", "where", "index_path", "version", "mode", *_WRITTEN_BY_US)
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 _OPTIONS_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
-PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no SQL
+_PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no SQL
 _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -59,11 +59,10 @@ def _no_options() -> StorageOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
+    """One load. `where` is SQL, or what `encode_predicate` returned."""
 
     path: str
     where: str | None = None
-    predicate: str | None = None
     index_path: str | None = None
     version: int | None = None
     mode: ScanMode = "snapshot"
@@ -99,15 +98,9 @@ class Request:
                 "VIEW name USING skipstone OPTIONS (path '...') keeps them"
             )
         values = _checked(options, _OPTIONS_OF_LOADS, "the data source skipstone reads one directory: .load(path)")
-        if "where" in values and "predicate" in values:
-            raise InvalidArgumentError("give option where or option predicate, not both")
-        where, predicate = values.get("where"), values.get("predicate")
-        if where is not None and where.startswith(PREDICATE_PREFIX):
-            predicate, where = where.removeprefix(PREDICATE_PREFIX), None
         return cls(
             path=local_path(values["path"]),
-            where=where,
-            predicate=predicate,
+            where=values.get("where"),
             index_path=local_path(values["index_path"]) if "index_path" in values else None,
             version=_number("version", values.get("version")),
             mode=_scan_mode(values.get("mode", "snapshot")),
@@ -154,20 +147,23 @@ class WriteRequest:
 
 
 def encode_predicate(node: object) -> str:
-    """A Node or a SparkPredicate as the text of an option, which a worker reads without the SQL parser."""
-    return base64.b64encode(pickle.dumps(node)).decode("ascii")
+    """A Node or a SparkPredicate as the text of option where, which a worker reads without the SQL parser."""
+    return _PREDICATE_PREFIX + base64.b64encode(pickle.dumps(node)).decode("ascii")
 
 
 def decode_predicate(text: str) -> Any:
-    """The inverse of `encode_predicate`. Raises PredicateError for a text that it did not make."""
+    """The inverse of `encode_predicate`; None for SQL. Raises PredicateError for a predicate that it did not make."""
     from ..engine.predicates import Node
 
+    if not text.startswith(_PREDICATE_PREFIX):
+        return None
     try:
-        node = _PredicateUnpickler(io.BytesIO(base64.b64decode(text, validate=True))).load()
+        data = base64.b64decode(text.removeprefix(_PREDICATE_PREFIX), validate=True)
+        node = _PredicateUnpickler(io.BytesIO(data)).load()
     except Exception as error:  # a pickle may fail with anything
-        raise PredicateError(f"option predicate is written by scan() and cannot be read here: {error}") from error
+        raise PredicateError(f"option where is a predicate of scan() and cannot be read here: {error}") from error
     if not isinstance(node, Node) and type(node).__name__ != "SparkPredicate":
-        raise PredicateError(f"option predicate is a {type(node).__name__}, not a predicate; use option where")
+        raise PredicateError(f"option where is a {type(node).__name__}, not a predicate; write SQL")
     return node
 
 

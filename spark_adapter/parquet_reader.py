@@ -1,4 +1,4 @@
-"""`read_parquet`: Spark's own Parquet reader, vectorised and in the JVM, over the files that pruning leaves.
+"""`read_files`: Spark's own Parquet reader, vectorised and in the JVM, over the files that pruning leaves.
 
 Spark is given everything that it would otherwise guess: the schema (or `p=001` is the integer 1), where partition
 columns begin (`basePath`), that names are no patterns, that times are as stored, and to list so many files itself
@@ -28,24 +28,21 @@ from pyspark.sql import functions as F
 
 from ..base.arrays import null_as_false
 from ..engine import hive
-from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Constant, Node, columns_read, parse
+from ..engine.predicates import Node, columns_read
 from ..engine.predicates.coerce import is_list, plain_type
 from ..engine.predicates.rows import matches
-from ..engine.scan.file_reader import check_identity
 from ..engine.scan.fragments import name_lookup_problem
 from ..engine.scan.plan import Plan
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
-from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, SchemaError
-from .columns import quoted, where_node, without_unknowns
+from .columns import quoted
 from .jobs import Batches, batches_only
 from .old_calendar import stored_times
-from .options import Request, encode_predicate
-from .sessions import REQUEST_OPTION, spark_where
-from .spark_versions import READER_WIDENS
+from .options import Request
+from .sessions import REQUEST_OPTION
+from .shares import check_files
 from .wire_types import holds_nanoseconds, spark_schema, to_table_types, wire_schema, wire_type
 
 if TYPE_CHECKING:
@@ -58,55 +55,10 @@ ColumnPath = tuple[str, ...]
 
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_STATS_AT_ONCE = 8
 _TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session says
 _PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
 _PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ESCAPE_BEYOND_ASCII = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
-
-
-def read_parquet(
-    spark: SparkSession,
-    path: str | os.PathLike,
-    where: object = None,
-    columns: Sequence[str] | None = None,
-    *,
-    index_path: str | os.PathLike | None = None,
-    version: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """Return the rows of a table that match. Spark's own Parquet reader reads the files that can contain one.
-
-    The rows and the types are those of `scan`. All indexes prune files; within files Spark prunes by Parquet's own
-    statistics. Use this for large results, and `scan` for small ones.
-
-    Args:
-        where: as in `scan`. Spark also filters by a PySpark Column or a text: parts that are not understood prune
-            nothing, and Spark tests them. Other predicates are tested in Python, which takes longer: pass a text.
-        path, columns, index_path, version: as in `scan`.
-        storage_options: options of an object store, for the index and to check the files. Spark opens the files with
-            its own configuration: pass the path under a scheme that it supports, such as s3a://.
-
-    Raises:
-        As `scan`. NotReadableError: files that Spark would not read as the table has them (`scan` reads these), or that
-        changed since they were indexed.
-    """
-    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        condition, tested = None, []
-        if isinstance(where, str | Column):
-            meaning = spark_where(spark, where, table.schema)
-            where, condition = meaning.node, meaning.column
-            read = set(table.schema.names) if meaning.columns is None else meaning.columns
-            tested = [name for name in table.schema.names if name in read]
-        else:
-            where = where_node(where, table.schema)
-        plan = table.scan(where, columns)
-        if condition is None:
-            plan.planning.check_evaluable()
-            condition = None if plan.bound == Constant(True) else plan.bound
-        node = None if where is None else without_unknowns(parse(where))
-        request = Request.of(table, predicate=None if node is None else encode_predicate(node))
-        return read_files(spark, table, plan, request, condition, tested, _root(path, table.location))
 
 
 def read_files(
@@ -115,21 +67,19 @@ def read_files(
     plan: Plan,
     request: Request,
     condition: Column | Node | None,
-    tested: Iterable[str] = (),
-    root: str | None = None,
+    path: str | os.PathLike,
 ) -> DataFrame:
     """The rows of the files that a plan leaves, in the plan's columns, by Spark's own reader.
 
     Args:
         request: the scan, for whoever finds it in a DataFrame's plan.
         condition: what the rows are tested by: a Column, or a bound predicate; None: they are not tested.
-        tested: columns that the condition reads, besides those of the plan's predicate.
-        root: the table's directory, as Spark opens it; by default as the table's location says.
+        path: the table's directory, as the caller has it.
 
     Raises NotReadableError and SchemaError for files that Spark would not read as the table has them, or that changed.
     """
-    used = [*tested, *(top_level(table.schema, name) for name in columns_read(plan.bound))]
-    files = _Files(table, plan, root or _root(table.location, table.location), used)
+    used = [top_level(table.schema, name) for name in columns_read(plan.bound)]
+    files = _Files(table, plan, _root(path, table.location), used)
     # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
     frame = hide_from_pushdown(files.frame(spark, request), table.schema, files.schemas())
     if isinstance(condition, Column):
@@ -221,7 +171,7 @@ class _Files:
 
     def frame(self, spark: SparkSession, request: Request) -> DataFrame:
         """A frame of all rows of the files, in at least the columns that are needed."""
-        list(prefetched(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
+        check_files(self._plan, self._tasks)
         partitioning = self._instant.partitioning
         names = [*self._wire.names, *(name for name in partitioning if name not in self._wire.names)]
         wire = wire_schema(self._instant.schema, names)
@@ -360,8 +310,8 @@ def is_read_as(kind: pa.DataType, wire: pa.DataType) -> bool:
         given = wire_type(kind, "value")
     except SchemaError:
         return False
-    if given == wire or not READER_WIDENS:
-        return given == wire
+    if given == wire:
+        return True
     if pa.types.is_integer(given) and pa.types.is_integer(wire):
         return wire.bit_width >= given.bit_width
     if pa.types.is_signed_integer(kind) and pa.types.is_decimal(wire):

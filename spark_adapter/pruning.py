@@ -75,41 +75,38 @@ def coarse(
         return result
 
 
-def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) -> Node | SparkPredicate:
+def predicate(spark: SparkSession, where: Any, coarse: Coarse | None = None) -> Node | SparkPredicate:
     """Return a predicate of `scan` as a value that can be pickled. `prune_partition`, `scan`, `read_parquet` and option
     `where` of a load accept it in any process, without a parser.
 
-        needles = sks.predicate(spark, "t >= timestamp '2020-01-05 00:00:00'")   # in this session's time zone
+        shared = sks.coarse("lake/flights", ["t"])
+        needles = sks.predicate(spark, "t >= timestamp '2020-01-05 00:00:00'", shared)  # in this session's time zone
         spark.read.format("skipstone").option("where", needles).load("lake/flights")
 
     Args:
         spark: the session whose settings define what a text or a Column means.
         where: SQL text or a PySpark Column; or, without Spark's meaning, tuples, `col` or a pyarrow expression.
-        coarse: of the table, if there is one: names are looked up now, and the types of the columns show how Spark
-            compares them.
+        coarse: of the table. With it, names are looked up now, and Spark's analyzer reads the text. Without it, and
+            over Spark Connect, DuckDB's parser reads the text, and parts that Spark may read differently prune nothing.
+            A Column needs it, and a classic session.
 
     Raises PredicateError for a predicate that cannot be read and, with `coarse`, for a name that is not in the table.
-    Over Spark Connect DuckDB's parser reads a text, parts that Spark may read differently prune nothing; Columns raise.
     """
-    if not isinstance(where, str | SparkPredicate) and not type(where).__module__.startswith("pyspark."):
+    is_column = type(where).__module__.startswith("pyspark.")
+    if not isinstance(where, str) and not is_column:
         return parse(where)
     if coarse is not None and not isinstance(coarse, Coarse):
         raise InvalidArgumentError(f"coarse= is the result of coarse(), not a {type(coarse).__name__}")
-    read = where if isinstance(where, SparkPredicate) else _spark_predicate(spark, where)
-    return read if coarse is None else read.node(coarse.schema)
-
-
-def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
     from . import catalyst
-    from .sessions import session_of
+    from .sessions import session_of, spark_tree
 
-    if catalyst.is_classic(spark):
-        tree = catalyst.parse_expression(spark, where)
-    elif isinstance(where, str):
-        tree = text_tree(where)
-    else:
-        raise PredicateError("over Spark Connect, a Column is the server's alone: pass SQL text")
-    return SparkPredicate(tree, session_of(spark), str(where))
+    if is_column and (coarse is None or not catalyst.is_classic(spark)):
+        raise PredicateError("predicate() reads a Column with coarse=, in a classic session: pass these, or SQL text")
+    if coarse is None:
+        return SparkPredicate(text_tree(str(where)), session_of(spark), str(where))
+    made = SparkPredicate(spark_tree(spark, where, coarse.schema)[0], session_of(spark), str(where))
+    made.node(coarse.schema)  # raises for a name that the table does not have
+    return made
 
 
 def prune_partition(

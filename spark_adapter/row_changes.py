@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..engine.progress import Progress, progress_function
@@ -19,7 +18,6 @@ from ..errors import InvalidArgumentError
 from .executors import opened
 from .jobs import run_action
 from .sessions import read_where
-from .spark_versions import collected
 from .wire_types import arrow_schema, check_incoming, names_in, to_table_types
 
 if TYPE_CHECKING:
@@ -123,8 +121,8 @@ def merge(
         rows = arrow_schema(source.schema)
         given, names = names_in(table.schema, rows.names), names_in(table.schema, key_names(on))
         check_incoming(rows, given, table.schema)
-        collect = partial(collected, source)
-        changes = to_table_types(run_action(spark, collect, "source", progress_function(progress)), given, table.schema)
+        collected = run_action(spark, source.toArrow, "source", progress_function(progress))
+        changes = to_table_types(collected, given, table.schema)
         return _changes(
             table.upsert(
                 changes, names, when_matched=when_matched, when_not_matched=when_not_matched, progress=progress

@@ -16,10 +16,9 @@ from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError, NotATableError
 from . import catalyst
 from .jobs import run_action
-from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX, WriteRequest
+from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX
 from .sessions import find_relations, register
-from .source import SkipstoneSource, writer_of
-from .spark_versions import IS_SPARK_4, write_by_tasks
+from .source import SkipstoneSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,15 +56,14 @@ def save(
     Raises:
         CommitConflictError: another writer changed what is overwritten (with `partitionOverwriteMode="dynamic"`: the
         partitions that get rows; else every partition) since that version; the table is unchanged. SchemaError: columns
-        that do not fit. InvalidArgumentError: bad options; an overwrite over Spark Connect, or before PySpark 4,
-        without `read_version`. Other failures of a Spark job raise Spark's own error.
+        that do not fit. InvalidArgumentError: bad options; an overwrite over Spark Connect without
+        `read_version`. Other failures of a Spark job raise Spark's own error.
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')
     report = progress_function(progress)
     spark = frame.sparkSession
-    if IS_SPARK_4:
-        register(spark)
+    register(spark)
     with catalyst.active(spark):
         if mode == "overwrite" and read_version is None:
             read_version = _read_version(frame, path, index_path, storage_options)
@@ -80,11 +78,7 @@ def save(
 
         def act() -> None:
             with catalyst.active(spark):  # in the thread of the action, too
-                if IS_SPARK_4:
-                    frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
-                else:
-                    request = WriteRequest.from_options({**texts, "path": os.fspath(path)})
-                    write_by_tasks(frame, writer_of(request, frame.schema, mode == "overwrite"))
+                frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
 
         run_action(spark, act, "rows", report)
 
@@ -96,10 +90,9 @@ def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, st
             table_id = table.handle.instant.table_id
     except NotATableError:
         return None  # the save will make it
-    is_classic = catalyst.is_classic(frame.sparkSession)
-    if not is_classic or (not IS_SPARK_4 and catalyst.reads_by_map_in_arrow(frame)):
+    if not catalyst.is_classic(frame.sparkSession):
         raise InvalidArgumentError(
-            "which version this DataFrame reads is not known here (over Spark Connect, and before PySpark 4): pass the "
+            "over Spark Connect it is not known which version this DataFrame reads: pass the "
             "version of this table that the rows were read from as read_version=, or its latest version if they were "
             "not read from it"
         )

@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -24,9 +24,9 @@ from . import catalyst
 from .columns import quoted, where_node, without_unknowns
 from .options import Request, encode_predicate
 from .sessions import check_frame, register, spark_where
-from .shares import can_check_files, is_bulk_read
+from .shares import can_check_files, check_files, is_bulk_read
 from .source import load
-from .spark_versions import IS_SPARK_4, check_spark, default_parallelism
+from .spark_versions import default_parallelism
 from .wire_types import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def scan(
     *,
     order_by: OrderBy | None = None,
     limit: int | None = None,
-    hand_over: bool | None = None,
+    hand_over: bool | Literal["only"] | None = None,
     mode: ScanMode = "snapshot",
     index_path: str | os.PathLike[str] | None = None,
     version: int | None = None,
@@ -77,7 +77,7 @@ def scan(
         hand_over: whether Spark's own reader reads the remaining files, if it reads the same rows. By default it does
             if they are local, have 128 MB or more in at most 10,000 files, no index has named rows or row groups, and
             `where` is a text, a Column or None. Then the files are compared with the index now; otherwise executors
-            compare them when they read.
+            compare them when they read. "only": raise if Spark's own reader would not read the same rows.
         mode: "snapshot", in which executors merge slices with logs by the reader of their format; or "read_optimized":
             only the bases of such slices.
         index_path: the folder of the index, if it is not in the table.
@@ -92,17 +92,16 @@ def scan(
     """
     options = {"order_by": order_by, "limit": limit, "hand_over": hand_over, "mode": mode, "index_path": index_path}
     again = partial(scan, spark, path, where, storage_options=storage_options, **options)  # type: ignore[arg-type]
-    if IS_SPARK_4:
-        register(spark)  # also if Spark's own reader reads the rows: a plain save may follow
+    register(spark)  # also if Spark's own reader reads the rows: a plain save may follow
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual, names_tested, is_tested, condition = None, None, False, None
         if isinstance(where, str | Column):
-            meaning = spark_where(spark, where, table.schema)
-            is_tested, condition = bool(unknowns(meaning.node)), meaning.column
+            node, names_tested = spark_where(spark, where, table.schema)
+            is_tested, condition = bool(unknowns(node)), catalyst.as_column(spark, where)
             # Spark tests what it means by a text, too, if it tells which columns that reads.
             if is_tested or (isinstance(where, str) and catalyst.is_classic(spark)):
-                residual, names_tested = meaning.column, meaning.columns
-            where = without_unknowns(meaning.node)
+                residual = condition
+            where = without_unknowns(node)
         else:
             where = where_node(where, table.schema)
         has_where = where is not None
@@ -120,20 +119,22 @@ def scan(
         request = Request.of(
             table,
             # a tree, never text: a worker that plans need not load the SQL parser
-            predicate=None if where is None else encode_predicate(parse(where)),
+            where=None if where is None else encode_predicate(parse(where)),
             residual=str(residual)[:_RESIDUAL_CHARACTERS] if is_tested else None,
             mode=mode,
             parallelism=default_parallelism(spark),
         )
-        result = None
+        result, read = None, wire.names
         is_python_test = has_where and condition is None  # what Spark's own reader gains would be lost
         if hand_over is not False and (hand_over or (is_bulk_read(plan.planning) and not is_python_test)):
             from .parquet_reader import read_files
 
-            with contextlib.suppress(NotReadableError, SchemaError, PredicateError):  # it would read otherwise
-                whole = table.scan(where, wire.names, mode=mode)
-                tested = whole.bound if is_python_test else condition
-                result = read_files(spark, table, whole, request, tested)
+            tested = [] if condition is None else _tested_columns(names_tested, readable_schema(table.schema).names)
+            otherwise = () if hand_over == "only" else (NotReadableError, SchemaError, PredicateError)
+            with contextlib.suppress(*otherwise):  # it would read otherwise
+                whole = table.scan(where, list(dict.fromkeys([*wire.names, *tested])), mode=mode)
+                result = read_files(spark, table, whole, request, whole.bound if is_python_test else condition, path)
+                read = whole.columns
     if result is None:
         frame = load(spark, request, spark_schema(wire))
         result = frame if residual is None else frame.where(residual)
@@ -141,10 +142,41 @@ def scan(
         result = result.orderBy(*sorts)
     if limit is not None:
         result = result.limit(limit)
-    if wire.names != names:
+    if list(read) != names:
         result = result.select(*map(quoted, names))
     _scans[result] = partial(again, names)
     return result
+
+
+def read_parquet(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike[str] | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the rows of a table that match: a `scan` with `hand_over="only"`. Spark's own Parquet reader reads the
+    files that can contain one.
+
+    All indexes prune files; within files Spark prunes by Parquet's own statistics. Use this for large results, and
+    `scan` for small ones.
+
+    Args:
+        where: as in `scan`. Spark filters by a Column or a text. Other predicates are tested in Python, which takes
+            longer: pass a text.
+        path, columns, index_path, version: as in `scan`.
+        storage_options: options of an object store, for the index and to check the files. Spark opens the files with
+            its own configuration: pass the path under a scheme that it supports, such as s3a://.
+
+    Raises:
+        As `scan`. NotReadableError: files that Spark would not read as the table has them (`scan` reads these), or that
+        changed since they were indexed.
+    """
+    places: dict[str, Any] = {"index_path": index_path, "storage_options": storage_options}
+    return scan(spark, path, where, columns, hand_over="only", version=version, **places)
 
 
 def _tested_columns(names: set[str] | None, readable: Sequence[str]) -> Sequence[str]:
@@ -213,10 +245,10 @@ def view(
         spark.sql("SELECT count(*) FROM flights WHERE origin = 'JFK'")
 
     Each query calls this process, which plans a `scan`. Without `where`, Spark's own Parquet reader reads the live
-    files, if it reads the same rows. A DataFrame over the view (`spark.sql`, `spark.table`) stays at the version at
-    which it was created. A query that names the view twice plans it twice, and may read two versions. The view has the
-    columns of now: call `view` again after some were added. Nothing can be inserted into it; `save` to the table's
-    path.
+    files, if it reads the same rows, and the plan is made once per version. A DataFrame over the view (`spark.sql`,
+    `spark.table`) stays at the version at which it was created. A query that names the view twice plans it twice, and
+    may read two versions. The view has the columns of now: call `view` again after some were added. Nothing can be
+    inserted into it; `save` to the table's path.
 
     Args:
         name: of the view.
@@ -226,7 +258,6 @@ def view(
     Raises:
         As `scan`. InvalidArgumentError over Spark Connect, where a view would stay at one version.
     """
-    check_spark("4.0", "view()")
     if not catalyst.is_classic(spark):
         raise InvalidArgumentError(
             "over Spark Connect a view stays at the version at which it was created: create a DataFrame by "
@@ -237,4 +268,26 @@ def view(
         location = table.location
         reads_whole = True if where is None and can_check_files(table.scan().planning) else None
     read = partial(scan, spark, location, where, hand_over=reads_whole, **places)
-    catalyst.define_view(spark, name, partial(read, columns=read(columns=columns).columns))
+    read = partial(read, columns=read(columns=columns).columns)
+    catalyst.define_view(spark, name, _kept(read, location, places) if reads_whole else read)
+
+
+def _kept(read: Callable[[], DataFrame], location: str, places: dict[str, Any]) -> Callable[[], DataFrame]:
+    """`read`, whose frame of all rows is kept as long as the version and the files are those that it was made of: to
+    make it takes Spark about a tenth of a second, because it lists the files."""
+    kept: tuple[Any, DataFrame | None] = None, None
+
+    def latest() -> DataFrame:
+        nonlocal kept
+        with open_table(location, **places) as table:
+            state = table.handle.instant.checksum, table.handle.log_position
+            planning = table.scan(columns=[]).planning  # warns of a directory that changed since the last sync
+            with contextlib.suppress(NotReadableError):
+                check_files(planning, planning.tasks_of_whole_files())
+                if kept[1] is not None and kept[0] == state:
+                    return kept[1]
+        frame = read()  # of this version, or of a later one: then the next query makes it again
+        kept = state, frame
+        return frame
+
+    return latest

@@ -13,14 +13,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
-from ..engine.predicates import Node, Unknown
+from ..engine.predicates import Node
 from ..errors import InvalidArgumentError
 from . import catalyst
 from .columns import from_tree, text_tree, where_node
 from .options import Request
 from .source import SkipstoneSource
-from .spark_semantics import Session, Tree
-from .spark_versions import check_spark
+from .spark_semantics import Opaque, Session, Tree
 from .wire_types import readable_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ def register(spark: SparkSession) -> None:
 
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
-    check_spark("4.0", 'format("skipstone")')
     catalyst.activate(spark)
     if spark in _registered:
         return
@@ -54,46 +52,34 @@ def register(spark: SparkSession) -> None:
     _registered.add(spark)
 
 
-@dataclass(frozen=True)
-class SparkWhere:
-    """A Column or a text, as a session means it.
-
-    node       the same in our nodes; what is not understood is Unknown
-    column     as Spark's Column
-    columns    the names of the columns that it reads; None if they are not known
-    """
-
-    node: Node
-    column: Column
-    columns: set[str] | None
+def spark_where(spark: SparkSession, where: str | Column, schema: pa.Schema) -> tuple[Node, set[str] | None]:
+    """What a session means by a Column or a text over a table, in our nodes (what is not understood is Unknown), and
+    the names of the columns that it reads; None if they are not known. Raises as `spark_tree`."""
+    tree, names = spark_tree(spark, where, schema)
+    return from_tree(tree, schema, session_of(spark)), names
 
 
-def spark_where(spark: SparkSession, where: str | Column, schema: pa.Schema) -> SparkWhere:
-    """What a session means by a Column or a text over a table.
+def spark_tree(spark: SparkSession, where: str | Column, schema: pa.Schema) -> tuple[Tree, set[str] | None]:
+    """The tree of a Column or a text, and the names of the columns that it reads; None if they are not known.
 
     Over Spark Connect, a text is read by our own parser, and a Column prunes nothing.
 
     Raises PredicateError, with Spark's message, if Spark cannot resolve it.
     """
-    column = catalyst.as_column(spark, where)
     if catalyst.is_classic(spark):
+        column = catalyst.as_column(spark, where)
         analyzed = catalyst.analyze(spark, column, spark_schema(readable_schema(schema)))
-        if analyzed is None:
-            return SparkWhere(Unknown(str(column), "Spark filters by more than an expression"), column, None)
-        tree: Tree = analyzed[0]
-        names: set[str] | None = analyzed[1]
-    elif isinstance(where, str):
-        tree, names = text_tree(where), None
-    else:
-        return SparkWhere(Unknown(str(column), "over Spark Connect, a Column is the server's alone"), column, None)
-    return SparkWhere(from_tree(tree, schema, session_of(spark)), column, names)
+        return analyzed or (Opaque(str(where), "Spark filters by more than an expression"), None)
+    if isinstance(where, str):
+        return text_tree(where), None
+    return Opaque(str(where), "over Spark Connect, a Column is the server's alone"), None
 
 
 def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> object:
     """What `scan` accepts, as `Table.scan` accepts it: a Column and SQL text mean what they mean to Spark. Without a
     session a text is read as an option's text is."""
     if spark is not None and isinstance(where, str | Column):
-        return spark_where(spark, where, schema).node
+        return spark_where(spark, where, schema)[0]
     return where_node(where, schema)
 
 
@@ -114,10 +100,9 @@ def check_frame(frame: object, verb: str) -> None:
 
 @dataclass(frozen=True)
 class Relation:
-    """One load. `leaf` is its node in the JVM's plan."""
+    """One load."""
 
     options: dict[str, str]
-    leaf: Any
 
     @property
     def is_scan(self) -> bool:
@@ -128,11 +113,6 @@ class Relation:
         """The scan, by either reader."""
         return Request.from_options(self.options if self.is_scan else json.loads(self.options[REQUEST_OPTION]))
 
-    def pinned_request(self) -> Request:
-        """The scan, at the version that it reads."""
-        request = self.request()
-        return request if request.version is not None else catalyst.python_source_of(self.leaf).request
-
     def table_id(self) -> str:
         """The id of the table that it reads."""
         request = self.request()
@@ -141,9 +121,14 @@ class Relation:
             return table.handle.instant.table_id
 
     def version(self) -> int:
-        """The version that it reads."""
-        version = self.pinned_request().version
-        assert version is not None
+        """The version that it reads. Raises InvalidArgumentError for a load without option version: the process in
+        which Spark made the source chose it."""
+        version = self.request().version
+        if version is None:
+            raise InvalidArgumentError(
+                'which version a load without option "version" reads is not known here: read the rows by scan(), or '
+                "pass read_version="
+            )
         return version
 
 
@@ -153,7 +138,7 @@ def relation_of(leaf: Any) -> Relation | None:
     if load is None:
         return None
     source, options = load
-    return Relation(options, leaf) if source.lower() == SkipstoneSource.name() or REQUEST_OPTION in options else None
+    return Relation(options) if source.lower() == SkipstoneSource.name() or REQUEST_OPTION in options else None
 
 
 def find_relations(frame: DataFrame) -> Iterator[Relation]:

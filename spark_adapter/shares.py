@@ -23,12 +23,13 @@ import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
-from ..engine.scan.file_reader import matches_in_file, verify_unchanged
+from ..engine.scan.file_reader import check_identity, matches_in_file, verify_unchanged
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows
 from ..engine.scan.planned_rows import slices_of, to_merge
 from ..engine.scan.row_groups import row_groups_of
 from ..engine.storage import Counted, Storage, open_storage
 from ..engine.storage.places import is_uri
+from ..engine.storage.threads import side_by_side
 
 if TYPE_CHECKING:
     from ..engine.handle import Handle
@@ -58,6 +59,12 @@ def split_evenly(weights: Sequence[float] | np.ndarray, parts: int) -> list[slic
 def can_check_files(planning: PlannedScan) -> bool:
     """Whether looking at each file first, as a read by Spark's own reader must, takes little time."""
     return not is_uri(planning.location) and len(planning.pruned.ids) <= _BULK_FILES_MAX
+
+
+def check_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> None:
+    """Raises NotReadableError, naming the file, for one that is missing or was changed since it was indexed."""
+    storage = planning.storage
+    list(side_by_side(storage, lambda task: check_identity(task, storage), tasks, "skipstone-stat"))
 
 
 def is_bulk_read(planning: PlannedScan) -> bool:

@@ -19,17 +19,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
-from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
-from .spark_versions import (
-    IS_SPARK_4,
+from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     InputPartition,
     WriterCommitMessage,
-    read_by_tasks,
 )
+
+from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
+from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,8 +164,6 @@ class SkipstoneReader(DataSourceReader):
 
 def load(spark: SparkSession, request: Request, schema: StructType) -> DataFrame:
     """The rows of a request that names its version, in the columns of a schema."""
-    if not IS_SPARK_4:
-        return read_by_tasks(spark, SkipstoneReader(request, schema), schema)
     return spark.read.format(SkipstoneSource.name()).schema(schema).options(**request.to_options()).load()
 
 

@@ -40,7 +40,6 @@ from ..engine.predicates.coerce import is_exact_widening, is_text, plain_type
 from ..engine.predicates.literals import LiteralValue, Temporal, parse_temporal
 
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
-SAME_FUNCTION = {"==": "=", "not": "!", "equal_null": "<=>"}  # other names of the functions of a `Call`
 _ZONE_NS_MAX = 19 * 3_600_000_000_000  # more than java.time.ZoneOffset.MAX
 _MICROSECOND_NS = 1_000
 _EXACT_IN_DOUBLE, _EXACT_IN_FLOAT = 1 << 53, 1 << 24
@@ -51,7 +50,7 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", 
 
 @dataclass(frozen=True)
 class Name:
-    """A column by the parts of its name."""
+    """A column, or a field of a struct, by the parts of its name."""
 
     parts: tuple[str, ...]
 
@@ -94,17 +93,6 @@ class CastTo:
 
 
 @dataclass(frozen=True)
-class Extract:
-    """A field of a struct, an element of an array, or a value of a map: which one depends on the child's type."""
-
-    child: Tree
-    key: Tree
-
-    def __str__(self) -> str:
-        return f"{self.child}[{self.key}]"
-
-
-@dataclass(frozen=True)
 class Opaque:
     """What cannot be looked into, and why."""
 
@@ -115,7 +103,7 @@ class Opaque:
         return self.text
 
 
-Tree: TypeAlias = Name | Value | Call | CastTo | Extract | Opaque
+Tree: TypeAlias = Name | Value | Call | CastTo | Opaque
 
 
 @dataclass(frozen=True)
@@ -153,7 +141,7 @@ def cast_operand(inner: ComparedColumn, target: pa.DataType) -> ComparedColumn |
     if isinstance(kind, pa.BaseExtensionType):
         return None
     plain = plain_type(kind)
-    families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, is_text, _is_binary)
+    families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, is_text, is_binary)
     of_one_family = any(family(plain) and family(target) for family in families)
     widened = pa.types.is_integer(plain) and (pa.types.is_floating(target) or pa.types.is_decimal(target))
     if plain == target or ((of_one_family or widened) and is_exact_widening(plain, target)):
@@ -200,7 +188,7 @@ def columns_agree(left: ComparedColumn, right: ComparedColumn) -> bool:
     one, other = left.kinds[0], right.kinds[0]
     if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
         return (one.tz is None) == (other.tz is None) and "ns" not in (one.unit, other.unit)
-    families = (pa.types.is_integer, pa.types.is_floating, is_text, _is_binary, pa.types.is_boolean, pa.types.is_date32)
+    families = (pa.types.is_integer, pa.types.is_floating, is_text, is_binary, pa.types.is_boolean, pa.types.is_date32)
     return any(family(one) and family(other) for family in families) or (pa.types.is_decimal(one) and one == other)
 
 
@@ -211,7 +199,7 @@ def agrees(kind: pa.DataType, value: Value) -> bool:
         return value.type == "boolean"
     if is_text(kind):
         return value.type == "string"
-    if _is_binary(kind):
+    if is_binary(kind):
         return value.type == "binary"
     if value.type == "decimal" and isinstance(literal, int | Decimal):
         return pa.types.is_floating(kind) or _fit_one_decimal(kind, *_digits(literal))
@@ -318,5 +306,5 @@ def _is_decimal(kind: pa.DataType) -> bool:
     return pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS_MAX and kind.scale >= 0
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def is_binary(kind: pa.DataType) -> bool:
     return canon.is_bytes_like(kind) and not is_text(kind)

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -47,7 +48,8 @@ from pyspark.sql.types import (
 
 from ..engine.predicates import coerce
 from ..errors import SchemaError
-from .spark_versions import arrow_schema_of, spark_schema_of
+from .spark_semantics import is_binary
+from .spark_versions import arrow_schema_of
 
 _SAME = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), pa.null())
 _WIDER = {
@@ -93,8 +95,8 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def spark_schema(wire: pa.Schema) -> StructType:
-    """The Spark schema whose Arrow form is `wire`."""
-    return spark_schema_of(wire)
+    """The Spark schema whose Arrow form is `wire`; a timestamp without a zone is TIMESTAMP_NTZ."""
+    return from_arrow_schema(wire, prefer_timestamp_ntz=True)
 
 
 def check_spark_schema(given: StructType, wire: pa.Schema) -> None:
@@ -174,15 +176,6 @@ def _is_variant(kind: pa.DataType) -> bool:
     if not pa.types.is_struct(kind) or {f.name for f in kind} - {"typed_value"} != {"metadata", "value"}:
         return False
     return all(is_binary(kind.field(name).type) for name in ("metadata", "value"))
-
-
-def is_binary(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
 
 
 def is_list(kind: pa.DataType) -> bool:

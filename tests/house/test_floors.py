@@ -71,6 +71,7 @@ MODULES = {
 SPARK_MODULES = (
     "spark_versions",
     "options",
+    "spark_semantics",
     "wire_types",
     "jobs",
     "shares",
@@ -78,7 +79,6 @@ SPARK_MODULES = (
     "lookup_tasks",
     "old_calendar",
     "executors",
-    "spark_semantics",
     "columns",
     "catalyst",
     "source",

@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
-from library_versions import needs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -23,7 +22,6 @@ from skipstone.engine.predicates import unknowns
 from skipstone.spark_adapter.columns import from_tree, without_unknowns
 from skipstone.spark_adapter.sessions import spark_where
 from skipstone.spark_adapter.spark_semantics import Call, Name, Session, Value
-from skipstone.spark_adapter.spark_versions import IS_SPARK_4
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,11 +109,9 @@ def test_columns_keep_what_spark_keeps(spark: SparkSession, lake: str, plain: Da
     columns = {case: made() for case, (made, _) in CASES.items()}
     table = ss.open(lake)
     for case, truth in zip(columns, _truths(plain, "n", list(columns.values())), strict=True):
-        node = spark_where(spark, columns[case], table.schema).node
+        node = spark_where(spark, columns[case], table.schema)[0]
         if unknowns(node):
-            assert not IS_SPARK_4 or case == "in nothing", (
-                case
-            )  # Spark 3.5 puts casts around some columns before they are read
+            assert case == "in nothing", case
             found = table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()
             assert truth <= set(found), case
             continue
@@ -135,7 +131,6 @@ UNKNOWN = {
 }
 
 
-@needs("pyspark", 4, what="Columns of nodes")
 def test_what_is_not_understood_prunes_nothing_and_hides_nothing(
     spark: SparkSession, lake: str, plain: DataFrame
 ) -> None:
@@ -155,7 +150,7 @@ def test_what_is_not_understood_prunes_nothing_and_hides_nothing(
     ]
     tried = few_of(around, 15)  # each form around some of them
     for (case, where, files), truth in zip(tried, _truths(plain, "n", [w for _, w, _ in tried]), strict=True):
-        node = spark_where(spark, where, table.schema).node
+        node = spark_where(spark, where, table.schema)[0]
         assert unknowns(node), case
         assert table.scan(node).files().num_rows == files, case
         assert set(table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()) >= truth, case
@@ -187,7 +182,6 @@ def test_columns_that_only_the_residual_needs(spark: SparkSession, lake: str, tm
     assert sks.scan(spark, tmp_path, F.col("`a.b`") == 2, columns=["c`d"]).collect() == [("y",)]
 
 
-@needs("pyspark", 4, what="Columns of nodes")
 def test_a_column_that_spark_cannot_read_is_an_error(spark: SparkSession, lake: str) -> None:
     other = spark.createDataFrame([(1,)], ["k"])
     with pytest.raises(ss.PredicateError, match="cannot analyze the predicate"):  # not taken for the table's own k
@@ -203,11 +197,10 @@ def test_a_column_that_spark_cannot_read_is_an_error(spark: SparkSession, lake: 
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="Columns of nodes")
 def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     column = F.col("k") == 0
     for number in range(1, 300):
         column = column | (F.col("k") == 100 * number)
     table = ss.open(lake)
-    plan = table.scan(spark_where(spark, column, table.schema).node)
+    plan = table.scan(spark_where(spark, column, table.schema)[0])
     assert (plan.files().num_rows, plan.count()) == (1, 1)

@@ -39,7 +39,6 @@ def test_every_example_is_run_and_short() -> None:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="explain and views")
 @pytest.mark.parametrize("name", TOLD)
 def test_example(
     spark: SparkSession,

@@ -15,14 +15,11 @@ from example_counts import only_in_test_all
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = needs("pyspark", 4, what="the plan of a query")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from example_counts import only_in_test_all
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from library_versions import needs
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ def _entered(call: Callable[[], object]) -> set[str]:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="optimized()")
 def test_a_scan_and_an_optimized_query_enter_few_files(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(4):
         rows = pa.table({"k": range(10 * number, 10 * number + 10), "u": [f"u{i}" for i in range(10)]})

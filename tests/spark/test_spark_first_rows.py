@@ -13,7 +13,6 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import only_in_test_all
-from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -83,7 +82,6 @@ def test_a_limit_takes_matching_rows_and_no_more(spark, lake: Path) -> None:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="explain")
 def test_first_rows_are_refreshed_and_explained(spark, lake: Path, tmp_path: Path) -> None:
     ss.create(tmp_path / "grows", schema=pa.schema([("k", pa.int64())]))
 

@@ -6,7 +6,6 @@ import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
 from hudi_tables import HudiTable
-from library_versions import needs
 
 pytest.importorskip("fastavro")
 pytest.importorskip("hudi")
@@ -47,7 +46,6 @@ def test_tasks_merge_slices_with_logs(made):
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 @pytest.mark.parametrize("version", [9, 6])
 def test_executors_merge_slices_with_logs(spark, made):
     scanned = sks.scan(spark, made.folder)
@@ -81,7 +79,6 @@ def test_a_frame_stays_with_the_instant_that_it_saw(spark, made):
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_read_optimized_is_the_bases_alone(spark, made):
     bases = {f"{name}{j}": 10 * j + i for i, name in enumerate("uvwx") for j in (0, 1)}
     frame = sks.scan(spark, made.folder, mode="read_optimized")

@@ -13,7 +13,6 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of, is_thorough
-from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from spark_frames import files_read, rows_of_each
@@ -22,7 +21,6 @@ from spark_in_process import run_here
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = needs("pyspark", 4, what="the plan of a query")
 TAGS = [[[7, 8], None, []], [[None, 7], [9]], [[70], [71, 72]], [[1, 2, 3]]]
 
 

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
-from library_versions import needs
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
@@ -34,7 +33,6 @@ def _collected(frame):
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_a_scan_stays_with_the_pair_that_it_saw(spark, lake):
     write_deltalake(str(lake), _rows(3), mode="append")
     DeltaTable(str(lake)).delete("a = 10")

@@ -17,7 +17,6 @@ import skipstone as ss
 from example_counts import examples, few_of
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter.spark_versions import IS_SPARK_4
 from spark_frames import files_read, rows_of_each
 
 if TYPE_CHECKING:
@@ -61,11 +60,10 @@ def test_scans_and_plain_queries_read_few_files_and_return_the_same(spark: Spark
     expected = rows_of_each([plain.where(where).select("n") for where in wheres])
     for make in (lambda where: sks.scan(spark, lake, F.expr(where)), lambda where: sks.scan(spark, lake, where)):
         assert rows_of_each([make(where).select("n") for where in wheres]) == expected
-    if IS_SPARK_4:
-        loaded = spark.read.format("skipstone").load(str(lake))
-        optimized = [sks.optimized(loaded.where(where)) for where in wheres]
-        assert rows_of_each([frame.select("n") for frame in optimized]) == expected
-        assert [files_read(frame) for frame in optimized] == [[CONDITIONS[where]] for where in wheres]
+    loaded = sks.scan(spark, lake)
+    optimized = [sks.optimized(loaded.where(where)) for where in wheres]
+    assert rows_of_each([frame.select("n") for frame in optimized]) == expected
+    assert [files_read(frame) for frame in optimized] == [[CONDITIONS[where]] for where in wheres]
 
 
 def test_random_expressions(spark: SparkSession, lake: Path) -> None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
-from library_versions import needs
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_scan_of_a_bucket(spark: SparkSession, s3_server: Server, capfd: pytest.CaptureFixture) -> None:
     root, options = f"s3://{s3_server.bucket}/spark", s3_server.options
     table = ss.create(root, schema=pa.schema([("id", pa.string()), ("n", pa.int64())]), storage_options=options)

@@ -220,7 +220,7 @@ def test_options_and_back() -> None:
         ({"path": "a", "filter": "k = 5"}, "option 'filter' is not known"),
         ({"path": "a", "version": "-1"}, "whole number"),
         ({"path": "a", "version": "1.5"}, "whole number"),
-        ({"path": "a", "where": "k = 5", "predicate": "AAAA"}, "not both"),
+        ({"path": "a", "predicate": "AAAA"}, "option 'predicate' is not known"),
         ({"path": "a", "provider": "skipstone", "option.where": "k = 5"}, "without the options .* TEMPORARY"),
         ({"path": "a", "asOf": "2026-01-05T00:00:00Z"}, "not known"),
     ],
@@ -265,10 +265,13 @@ class _Roundabout:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "%%%", "AAAA", *map(encode_predicate, (7, _Malicious(), _Roundabout(), [col("k") == 5], col, pa.array))],
+    [
+        *(f"skipstone:predicate:{text}" for text in ("", "%%%", "AAAA")),
+        *map(encode_predicate, (7, _Malicious(), _Roundabout(), [col("k") == 5], col, pa.array)),
+    ],
 )
 def test_what_is_no_predicate_is_not_loaded(text: str, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(ss.PredicateError, match="option predicate"):
+    with pytest.raises(ss.PredicateError, match="option where"):
         decode_predicate(text)
     assert capsys.readouterr().out == ""
 

@@ -23,7 +23,6 @@ from example_counts import few_of, only_in_test_all
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -156,7 +155,6 @@ def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFram
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="explain")
 def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """What is understood prunes; what is not, as a function, Spark tests on the rows that are left."""
 

@@ -28,7 +28,6 @@ from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.parquet_reader import _listed_by_the_driver
-from skipstone.spark_adapter.spark_versions import READER_WIDENS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,7 +204,6 @@ def test_files_that_spark_would_misread_are_refused(
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a reader that widens")
 def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> None:
     old = {"i": pa.array([1, None], pa.int32()), "f": pa.array([0.5, None], pa.float32()), "d": [Decimal("1.5"), None]}
     pq.write_table(pa.table({**old, "gone": [1, 2], "s": [{"x": 1}, None]}), tmp_path / "1.parquet")
@@ -222,7 +220,6 @@ def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> No
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a reader that widens")
 def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -310,17 +307,6 @@ def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSessi
     rows = [tuple(row) for row in reduce(DataFrame.unionAll, found).collect()]
     wrong = {i for _, i in set(wanted) ^ set(rows)}
     assert len(wanted) > 4 * len(wheres) and sorted(rows) == sorted(wanted), [wheres[i] for i in wrong]
-
-
-@pytest.mark.skipif(READER_WIDENS, reason="PySpark 4 reads them")
-def test_files_that_spark_3_5_refuses_in_a_query_are_refused_before(spark: SparkSession, tmp_path: Path) -> None:
-    for name, kind in (("1", pa.int32()), ("2", pa.int64())):
-        pq.write_table(pa.table({"i": pa.array([1], kind), "n": [name]}), tmp_path / f"{name}.parquet")
-    ss.create(tmp_path, schema=pa.schema([("i", pa.int64()), ("n", pa.string())])).close()
-    with pytest.raises(ss.NotReadableError, match="cannot be read"):
-        sks.read_parquet(spark, tmp_path, columns=["i"])
-    assert sks.scan(spark, tmp_path, columns=["i"], hand_over=True).count() == 2
-    assert sks.read_parquet(spark, tmp_path, columns=["n"]).count() == 2
 
 
 @only_in_test_all

@@ -189,7 +189,6 @@ def test_sparks_own_pushdown_keeps_every_row(spark: SparkSession) -> None:
 # -- the data source --------------------------------------------------------------------------------------------------
 
 
-@needs("pyspark", 4, what="a data source in Python")
 def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     sks.register(spark)
     reader = spark.read.format("skipstone").option("where", "k >= 1790 AND x IS NULL")
@@ -200,7 +199,6 @@ def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_a_catalog_table_is_refused(spark: SparkSession, lake: Path) -> None:
     """Spark would read it without its options."""
     from pyspark.errors import AnalysisException
@@ -219,7 +217,6 @@ def test_index_elsewhere(spark: SparkSession, lake: Path, tmp_path: Path, monkey
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="explain")
 def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lake: Path) -> None:
     columns, where = ["k", "s"], [("k", "<", 500)]
     frame = sks.scan(spark, own_lake, where, columns, hand_over=True)
@@ -247,7 +244,6 @@ def test_no_match_is_no_rows(spark: SparkSession, lake: Path) -> None:
 # -- what is not read -------------------------------------------------------------------------------------------------
 
 
-@needs("pyspark", 4, what="a data source in Python")
 def test_one_job_of_few_tasks(spark: SparkSession, tmp_path: Path, job_group: Callable[[], list[int]]) -> None:
     for number in range(40):
         path = tmp_path / f"lake/{number}.parquet"
@@ -260,7 +256,6 @@ def test_one_job_of_few_tasks(spark: SparkSession, tmp_path: Path, job_group: Ca
     assert 2 <= tasks[0] <= 6  # 40 files of a megabyte's worth each to open, on two cores
 
 
-@needs("pyspark", 4, what="explain")
 def test_files_that_cannot_match_are_never_opened(spark: SparkSession, own_lake: Path) -> None:
     with ss.open(own_lake) as table:
         table.create_index("id", kind="bloom", fpp=0.001)
@@ -325,7 +320,6 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
         sks.scan(spark, lake, version=99)
 
 
-@needs("pyspark", 4, what="a data source in Python")
 @pytest.mark.some_cases(2)
 @pytest.mark.parametrize(
     ("options", "schema", "told"),

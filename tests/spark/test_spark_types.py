@@ -173,7 +173,6 @@ def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -
     )  # fmt: skip
 
 
-@needs("pyspark", 4, what="a data source in Python")
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
     "kind", [pa.time64("us"), pa.duration("s"), pa.decimal256(60, 2), pa.struct([("t", pa.time32("ms"))])]
@@ -233,7 +232,6 @@ def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataT
 
 @only_in_test_all
 @needs("pyarrow", 26, what="reading a file with Parquet's VARIANT")
-@needs("pyspark", 4, what="VARIANT")
 def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow has its two binaries, and nothing that says what they are; Spark's reader fails where asked for them."""
     lake, nested = tmp_path / "lake", tmp_path / "nested"

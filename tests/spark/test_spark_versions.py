@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,10 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
-from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
+from skipstone.spark_adapter import scanning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,6 @@ def _ids(found: DataFrame | str) -> list[int]:
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: SparkSession, lake: str) -> None:
     sks.view(spark, "the latest", lake, F.col("id") >= 1, columns=["id"])
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW over_it AS SELECT id + 100 AS id FROM `the latest` WHERE id < 50")
@@ -72,8 +72,40 @@ def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: 
         spark.catalog.dropTempView("the latest")
 
 
+def test_rule_46_a_view_of_all_rows_is_planned_once_per_version(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frame is kept while the version and its files are those that it was made of."""
+    loads, load = [], scanning.scan
+    monkeypatch.setattr(scanning, "scan", lambda *args, **named: loads.append(args) or load(*args, **named))
+    sks.view(spark, "whole", lake)
+    twice = "SELECT a.id FROM whole a JOIN whole b ON a.id = b.id AND a.p = 1 WHERE b.id IN (SELECT id FROM whole)"
+    try:
+        for _ in range(2):
+            assert _ids(spark.table("whole")) == list(range(6)) and _ids(spark.sql(twice)) == [1, 4]
+        assert len(loads) == 2  # when the view was made, and for the first query
+        _add(lake, [9], p=0)
+        assert _ids(spark.table("whole")) == [*range(6), 9]
+        with ss.open(lake) as table:
+            table.rollback()
+        assert _ids(spark.table("whole")) == list(range(6))
+        _add(lake, [10], p=0)  # the same number of a version, of other rows
+        assert _ids(spark.table("whole")) == [*range(6), 10]
+        assert sks.delete(spark, lake, "id = 10").deleted == 1 and len(loads) == 5
+        assert _ids(spark.table("whole")) == _ids(spark.table("whole")) == list(range(6))
+        name = next(path for path in ss.open(lake).files()["path"].to_pylist() if path.startswith("p=2"))
+        (Path(lake) / name).write_bytes(next(Path(lake, "p=1").glob("*.parquet")).read_bytes())
+        with pytest.raises(Exception, match=r"NotReadableError.*overwritten"):
+            spark.table("whole").collect()
+        shutil.rmtree(lake)
+        ss.create(lake, schema=SCHEMA, partitioning=["p"]).close()
+        _add(lake, [7])
+        assert _ids(spark.table("whole")) == [7]
+    finally:
+        spark.catalog.dropTempView("whole")
+
+
 @only_in_test_all
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> None:
     sks.register(spark)
     two_digits = F.length(F.col("id").cast("string")) == 2
@@ -91,7 +123,7 @@ def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> 
     assert [_ids(f) for f in anew] == [[0, 1, 2, 3, 4, 5, 10, 40], [1, 4, 10, 40], [10, 40]]
     assert [frame.columns for frame in anew] == [frame.columns for frame in frames]
     assert _ids(sks.refresh(sks.refresh(frames[2]))) == [10, 40]
-    for other in (load, frames[0].where("id = 1"), sks.read_parquet(spark, lake), spark.range(1)):
+    for other in (load, frames[0].where("id = 1"), spark.range(1)):
         with pytest.raises(ss.InvalidArgumentError, match="refresh"):
             sks.refresh(other)
 
@@ -102,10 +134,11 @@ def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> 
 def _loads(spark: SparkSession, lake: str) -> dict[str, DataFrame]:
     sks.register(spark)
     odd = (F.col("id") % 2 == 1) | (F.col("p") < 9)
-    plain = spark.read.format("skipstone").load(lake)
+    reader = spark.read.format("skipstone").option("version", 2)
+    plain = reader.load(lake)
     return {
         "load": plain,
-        "load of a schema": spark.read.format("skipstone").schema("id long, p long").load(lake),
+        "load of a schema": reader.schema("id long, p long").load(lake),
         "scan": sks.scan(spark, lake, odd),
         "read_parquet": sks.read_parquet(spark, lake),
         "read_parquet of nothing": sks.read_parquet(spark, lake, "id = 77"),
@@ -118,11 +151,12 @@ def _least(frame: DataFrame):
     return frame.agg(F.min("id")).scalar()
 
 
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark: SparkSession, lake: str) -> None:
     loads = _loads(spark, lake)
-    loads["load of a schema"].count()  # it chooses a version when it is first asked for
+    unknown = spark.read.format("skipstone").load(lake)
     _add(lake, [9], p=0)
+    with pytest.raises(ss.InvalidArgumentError, match="read_version="):
+        sks.save(unknown, lake, "overwrite")
     for name, frame in few_of(loads.items(), 2):
         with pytest.raises(ss.CommitConflictError, match=r"p=0/.*since version 2"):
             sks.save(frame, lake, "overwrite")
@@ -147,7 +181,6 @@ def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_a_frame_that_rests_on_none_of_it_overwrites_what_is_there(spark: SparkSession, lake: str, tmp_path: Path):
     other = str(tmp_path / "other")
     sks.save(sks.scan(spark, lake), other, "overwrite", partitioning="p")
@@ -179,7 +212,6 @@ def _in_a_thread(action: Callable[[], object]) -> None:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
     """Python's threads have no active session of Spark, and Spark looks for a save's source there alone."""
     other = spark.newSession()

@@ -29,10 +29,7 @@ from library_versions import needs
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import spark_versions
-from skipstone.spark_adapter.options import WriteRequest
-from skipstone.spark_adapter.source import SkipstoneSource, writer_of
-from skipstone.spark_adapter.spark_versions import IS_SPARK_4, write_by_tasks
+from skipstone.spark_adapter.source import SkipstoneSource
 from skipstone.spark_adapter.wire_types import names_in, to_table_types, wire_batches, wire_schema
 from test_spark_types import SHARED
 
@@ -43,10 +40,7 @@ NOW = dt.timedelta(0)
 
 
 def save(frame: DataFrame, path: object, mode: str = "append", **options: object) -> None:
-    """A plain save, which Spark 3.5 does not have."""
-    if not IS_SPARK_4:
-        sks.save(frame, str(path), mode, **options)  # type: ignore[arg-type]
-        return
+    """A plain save."""
     sks.register(frame.sparkSession)
     frame.write.format("skipstone").mode(mode).options(**options).save(str(path))
 
@@ -104,7 +98,6 @@ def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: P
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     save(spark.range(2), lake)
@@ -116,7 +109,6 @@ def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_a_plain_save_after_a_scan_that_was_handed_over(spark: SparkSession, tmp_path: Path) -> None:
     """Such a scan reads by Spark's own source, and yet the session knows ours, which a thread without one then has."""
     session = spark.newSession()  # which knows nothing of what others registered
@@ -306,7 +298,6 @@ def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     lake, bare = tmp_path / "lake", tmp_path / "bare"
     ss.create(lake, schema=pa.schema([("id", pa.int64()), ("s", pa.string()), ("p", pa.int32())]), partitioning=["p"])
@@ -345,7 +336,6 @@ def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> 
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="a data source in Python")
 def test_a_table_of_another_log_is_its_owners(spark: SparkSession, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"id": pa.array([1], pa.int64())}))
@@ -369,7 +359,6 @@ def _with_side_effect(frame: DataFrame, effect: Callable[[], None]) -> DataFrame
     return frame.mapInArrow(act, frame.schema)
 
 
-@needs("pyspark", 4, what="a data source in Python")
 def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     ss.create(lake, schema=pa.schema([("n", pa.uint8())]))
@@ -391,7 +380,6 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_pa
 
 
 @only_in_test_all
-@needs("pyspark", 4, what="the version that a DataFrame reads")
 def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -506,51 +494,3 @@ print(sorted({{"numba", "duckdb"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.strip() == "[]", done.stderr
-
-
-# -- PySpark 3.5 ------------------------------------------------------------------------------------------------------
-
-
-@only_in_test_all
-def test_saves_by_map_in_arrow_commit_one_try_of_each_task(spark: SparkSession, tmp_path: Path) -> None:
-    """A task that is tried again, or runs twice at a time, writes its files twice. One message of it comes back."""
-    frame = spark.range(0, 12, 1, 3).selectExpr("id", "id % 2 AS p")
-
-    class Repeating:
-        def __init__(self, writer: object):
-            self.inner = writer
-
-        def write(self, batches: object) -> object:
-            rows = list(batches)
-            self.inner.write(iter(rows))
-            return self.inner.write(iter(rows))
-
-        def commit(self, messages: list) -> None:
-            assert len(messages) == 3
-            self.inner.commit(messages)
-
-    lake = tmp_path / "lake"
-    request = WriteRequest.from_options({"path": str(lake), "partitioning": "p"})
-    write_by_tasks(frame, Repeating(writer_of(request, frame.schema, False)))
-    assert rows_of(lake) == Counter((i, i % 2) for i in range(12))
-    table = ss.open(lake)
-    assert len(list(lake.rglob("*.parquet"))) == 2 * len(table.files()) and not table.sync().added
-    table.clean(min_age=NOW, delete_data=True)
-    assert len(list(lake.rglob("*.parquet"))) == len(table.files()) == 6
-
-
-@pytest.mark.parametrize("verb", ["register", "view", "optimized", "sql", "explain", "cluster"])
-def test_what_needs_newer_spark_names_the_version(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    monkeypatch.setattr(spark_versions, "_VERSION", (3, 5))
-    calls = {
-        "register": lambda: sks.register(spark),
-        "view": lambda: sks.view(spark, "v", tmp_path),
-        "optimized": lambda: sks.optimized(spark.range(1)),
-        "sql": lambda: sks.sql(spark, "SELECT 1"),
-        "explain": lambda: sks.explain(spark.range(1)),
-        "cluster": lambda: sks.cluster(spark, tmp_path, by="k"),
-    }
-    with pytest.raises(ss.InvalidArgumentError, match=r"needs PySpark 4\.[01] or later"):
-        calls[verb]()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loaded_modules import load_all
 
-LOADED = (  # PySpark 3.5 has no workers for data sources
+LOADED = (
     "pyspark.worker",
     *(f"pyspark.sql.worker.{name}_data_source" for name in ("create", "write_into")),
     "pyspark.sql.worker.plan_data_source_read",

@@ -82,7 +82,7 @@ def run_here(patch: pytest.MonkeyPatch, tries: int = 1) -> None:
         return [(row["number"], cloudpickle.loads(row["result"])) for row in rows]
 
     real = clustering.frame_of_parts
-    patch.setattr(jobs, "frame_of_rows", lambda spark, rows, schema: _one_by_one(rows))
+    patch.setattr(jobs, "_frame_of", lambda spark, encoded: _one_by_one(encoded))
     for module in (clustering, executors):
         patch.setattr(module, "map_parts", map_parts)
         patch.setattr(module, "slots", lambda spark: 2)
@@ -98,8 +98,8 @@ def _outcome(function: Callable, part: object) -> object:
         return error
 
 
-def _one_by_one(rows: pa.Table) -> list[pa.RecordBatch]:
-    return [rows.slice(at, 1).combine_chunks().to_batches()[0] for at in range(rows.num_rows)]
+def _one_by_one(encoded: list[bytes]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict({"number": [at], "part": [part]}) for at, part in enumerate(encoded)]
 
 
 def read_here(path: str | os.PathLike, **options: Any) -> pa.Table:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from example_counts import is_thorough
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 # Small heaps, and no time for the best code, nor to verify Spark's: what a JVM does here is short.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 _SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-# As of Spark 4; 3.5 refuses to read or write days before 1582.
 _SETTINGS |= {
     f"spark.sql.parquet.{kind}RebaseModeIn{way}": "CORRECTED"
     for kind in ("datetime", "int96")
@@ -26,23 +24,6 @@ _SETTINGS |= {
 if not is_thorough():  # code that Spark makes for a query, and a plan that it makes again, take longer than the query
     _SETTINGS |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     _SETTINGS |= {"spark.sql.adaptive.enabled": "false"}
-
-
-def _take_arrow(kind: type[SparkSession]) -> None:
-    """Adds what the tests use of Spark 4, and the package does not: Arrow tables to a DataFrame and back."""
-    from pyspark.sql import DataFrame
-    from skipstone.spark_adapter.spark_versions import IS_SPARK_4, collected, spark_schema_of
-
-    if IS_SPARK_4 or hasattr(DataFrame, "toArrow"):
-        return
-    inner = kind.createDataFrame
-
-    def create(self: SparkSession, data: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(data, pa.Table):
-            data, args = [tuple(row.values()) for row in data.to_pylist()], args or (spark_schema_of(data.schema),)
-        return inner(self, data, *args, **named)
-
-    kind.createDataFrame, DataFrame.toArrow = create, collected  # type: ignore[method-assign]
 
 
 def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None) -> SparkSession:
@@ -61,7 +42,6 @@ def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None
         "spark.log.level": "ERROR",
         **(options or {}),
     }
-    _take_arrow(SparkSession)
     return SparkSession.builder.master(master).appName("skipstone-tests").config(map=settings).getOrCreate()
 
 
