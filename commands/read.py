@@ -114,13 +114,13 @@ def _status_of(table: Table) -> Status:
 def _write_parquet(plan: Plan, path: str, as_json: bool) -> None:
     import pyarrow.parquet as pq
 
-    from ..engine.report import whole_file
+    from ..engine.storage.local import LocalStorage
 
     reader = plan.to_reader()
     rows = 0
     with (
         working(f"writing {path}"),
-        whole_file(path) as file,
+        LocalStorage(os.curdir).create(os.path.abspath(path)) as file,
         pq.ParquetWriter(file, reader.schema, compression="zstd") as writer,
     ):
         for batch in reader:

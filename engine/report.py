@@ -5,12 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import statistics
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from ..errors import SkipstoneError, StorageError
+from ..errors import SkipstoneError
 from . import html
 from .column_layout import layout_of
 from .handle import Handle
@@ -18,6 +16,7 @@ from .parquet.leaves import leaf_types
 from .scan.steps import bytes_text
 from .scan_log import entries_of
 from .shown import cells_of
+from .storage.local import LocalStorage
 from .views import history_view, indexes_view, partitions_view
 
 if TYPE_CHECKING:
@@ -46,26 +45,8 @@ def report(
     )
     page = page.encode("utf-8", "backslashreplace").decode()  # a name may contain half of a surrogate pair
     if output is not None:
-        with whole_file(os.fspath(output)) as file:
-            file.write(page.encode())
+        LocalStorage(os.curdir).put(os.path.abspath(output), page.encode())
     return page
-
-
-@contextmanager
-def whole_file(path: str) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete, and is removed on an error. Raises StorageError."""
-    temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"{path}: {error.strerror or error}") from error
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
 
 
 def _facts(handle: Handle) -> str:

@@ -30,7 +30,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/indexes": (8_337, 45),
     "engine/rows_by_key": (1_325, 7),
     "bench": (3_848, 25),
-    "engine": (5_755, 27),  # its own modules, and advice/
+    "engine": (5_717, 27),  # its own modules, and advice/
 }
 
 
