@@ -1,4 +1,5 @@
-"""The list of files, without listing a directory: 283,675 files in 3,617 partitions; two minutes.
+"""The list of files, without listing a directory: 283,675 files in 3,617 partitions; and commits onto 2,275,402 files
+in 497 partitions. Four minutes.
 
 All contenders have the same list (support/listing_data.py); no data file exists. Files are in the system's cache for
 all contenders.
@@ -13,6 +14,8 @@ all contenders.
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,19 +30,28 @@ from deltalake import DeltaTable
 
 from bench.support import listing_data
 from bench.support.data import CACHE
-from bench.support.harness import RESULTS, Answer, Bench, next_of
-from bench.support.listing_data import KEY, Files, Shape
+from bench.support.harness import RESULTS, Answer, Bench, next_of, time_text
+from bench.support.listing_data import KEY, ROWS_A_FILE, SCHEMA, SIZE_BYTES, Files, Shape
 
 ROUNDS = 7
 LIST_THREADS, QUESTIONS = 8, 50
+COMMITS, FILES_A_COMMIT, ROWS_A_WRITTEN_FILE = 1_000, 10, 100
 
 
 def main() -> None:
     run(listing_data.M)
 
 
-def run(shape: Shape, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
-    """Run the whole benchmark over one list. Return the report."""
+def run(
+    shape: Shape,
+    rounds: int = ROUNDS,
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    *,
+    onto: Shape = listing_data.E,
+    commits: int = COMMITS,
+) -> str:
+    """Run the whole benchmark over one list, and the commits onto another. Return the report."""
     bench = Bench(
         "listing",
         f"Files and partitions without listing: {shape.files:,} files in {shape.partitions:,} partitions",
@@ -54,6 +66,7 @@ def run(shape: Shape, rounds: int = ROUNDS, cache: Path = CACHE, results: Path =
         _partitions(bench, lake, row(f"all partitions{warmth}"), handle, delta)
         _of_a_partition(bench, lake, row(f"files of a partition{warmth}"), handle, delta)
     _all_files(bench, lake, row("open, and all files"))
+    _commits(bench, Files(onto), commits)
     bench.run(rounds)
     return bench.report()
 
@@ -99,6 +112,56 @@ def _all_files(bench: Bench, lake: Lake, name: str) -> None:
     bench.case(name, "deltalake", lambda: lake.relative(lake.delta_handle().file_uris()))
     bench.case(name, "DuckDB", partial(lake.duck, "SELECT path FROM {}"))
     bench.case(name, "memcpy", lambda: _copied(lake.files.paths), kind="floor")
+
+
+def _commits(bench: Bench, files: Files, count: int) -> None:
+    """Measure commits of 10 files in 10 partitions: declared files; and written rows, for which a filter and a
+    secondary index are maintained. The floor flushes a run and a version."""
+    for task in ("commit 10 files", "commit 10 written files, filter and secondary index kept"):
+        random, is_written = np.random.default_rng(9), "written" in task
+        ours, floor = list[float](), list[float]()
+        with tempfile.TemporaryDirectory() as name, ss.create(f"{name}/t", schema=SCHEMA, partitioning=[KEY]) as table:
+            for kind in ("bloom", "secondary") if is_written else ():
+                table.create_index("id", kind)
+            with table.transaction() as tx:
+                tx.add_files(files.table())
+            for _ in range(count):
+                data = _rows(random) if is_written else _new_files(files, random)
+                start = time.perf_counter()
+                with table.transaction() as tx:
+                    (tx.write if is_written else tx.add_files)(data)
+                end = time.perf_counter()
+                _flush_two(Path(name))
+                ours.append(end - start)
+                floor.append(time.perf_counter() - end)
+        note = f"p50 of {count:,}; p99 {time_text(float(np.percentile(ours, 99)))}"
+        bench.measured(f"{files.shape.name}: {task}", "skipstone", ours, kind="us", note=note)
+        bench.measured(f"{files.shape.name}: {task}", "flush twice", floor, kind="floor")
+
+
+def _new_files(files: Files, random: np.random.Generator) -> pa.Table:
+    chosen = random.choice(len(files.partitions), min(FILES_A_COMMIT, len(files.partitions)), replace=False)
+    paths = [f"{files.partitions[number]}/{random.integers(1 << 62):032x}.parquet" for number in chosen.tolist()]
+    return pa.table({"path": paths, "size_bytes": [SIZE_BYTES] * len(paths), "row_count": [ROWS_A_FILE] * len(paths)})
+
+
+def _rows(random: np.random.Generator) -> pa.Table:
+    count = FILES_A_COMMIT * ROWS_A_WRITTEN_FILE
+    days = [f"2030-01-{1 + number // ROWS_A_WRITTEN_FILE:02d}" for number in range(count)]
+    return pa.table({"id": random.integers(0, 1 << 62, count), KEY: days}, schema=SCHEMA)
+
+
+def _flush_two(folder: Path) -> None:
+    """Write a run and a version as a commit does: durable, then named, then their folder durable."""
+    for name in ("run", "version"):
+        with open(folder / "temporary", "wb") as file:
+            file.write(b"0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(folder / "temporary", folder / name)
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 class Lake:

@@ -1,6 +1,6 @@
 """The usual queries of a user: `scan`, `sql` and `dataset` in DuckDB, against DuckDB and polars over the same files.
 
-EVENTS events (default 3,000,000) in 60 files. Each side returns an Arrow table.
+EVENTS events (default 3,000,000) in 60 files, a dashboard also over 400. Each side returns an Arrow table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .support.data import CACHE
 from .support.harness import Bench
 
 ROUNDS = 5
-FILES = 60
+FILES, MANY_FILES = 60, 400
 SQL, DATASET = "skipstone: table.sql", "skipstone: dataset in DuckDB"
 COUNTRIES = [f"C{number:02}" for number in range(60)]
 ACTIONS, SYSTEMS = ["view", "click", "buy", "refund"], ["ios", "android", "web"]
@@ -135,7 +135,10 @@ def main() -> None:
         included = ss.create(folder, partitioning=None, index_path=f"{index}/included")
         included.create_index("user_id", kind="secondary", include=INCLUDED)
         _add(bench, Query("one user, included columns", f"user_id = '{users[0]}'", INCLUDED), included, folder)
-        _add_sql(bench, table, count)
+        _add_dashboard(bench, FILES, table, count, ids[:20])
+        many = ss.create(lake(count, MANY_FILES), partitioning=None, index_path=f"{index}/many")
+        many.create_index("event_id", kind="secondary")
+        _add_dashboard(bench, MANY_FILES, many, count, ids[:20])
         bench.run(ROUNDS)
     bench.report()
 
@@ -152,18 +155,25 @@ def _add(bench: Bench, query: Query, table: ss.Table, folder: Path) -> None:
     bench.case(row, DATASET, lambda: connection.sql(query.sql("lake")).to_arrow_table())
 
 
-def _add_sql(bench: Bench, table: ss.Table, count: int) -> None:
-    """Add whole queries: the newest rows, and counts over the last 3% of the events."""
+def _add_dashboard(bench: Bench, files: int, table: ss.Table, count: int, ids: list[str]) -> None:
+    """Six queries that a page shows, over a lake, some keys and a dimension."""
+    dim = {"user_id": [f"user-{n}" for n in range(66_000)], "segment": [f"segment {n % 7}" for n in range(66_000)]}
+    others = {"keys": pa.table({"event_id": ids}), "dim": pa.table(dim)}
     page = {
         "newest 50": "SELECT * FROM lake ORDER BY ts DESC LIMIT 50",
         "counts by action today": f"SELECT action, count(*) FROM lake WHERE seq >= {count * 97 // 100} GROUP BY action",
+        "min and max": "SELECT min(ts), max(ts) FROM lake",
+        "distinct countries": "SELECT DISTINCT country FROM lake",
+        "join with a dimension": "SELECT segment, max(amount) FROM lake JOIN dim USING (user_id) GROUP BY segment",
+        "join with 20 keys": "SELECT ts, user_id, action FROM lake JOIN keys USING (event_id)",
     }
-    connection = duckdb.connect().execute(
-        f"CREATE VIEW lake AS SELECT * FROM read_parquet('{table.location}/*.parquet')"
-    )
+    view = f"CREATE VIEW lake AS SELECT * FROM read_parquet('{table.location}/*.parquet')"
+    connection = duckdb.connect().execute(view)
+    for name, rows in others.items():
+        connection.register(name, rows)
     for name, text in page.items():
-        row = f"{FILES} files, sql: {name}"
-        bench.case(row, SQL, lambda text=text: ss.sql(text, lake=table).to_arrow_table(), kind="us")
+        row = f"{files} files, sql: {name}"
+        bench.case(row, SQL, lambda text=text: ss.sql(text, lake=table, **others).to_arrow_table(), kind="us")
         bench.case(row, "DuckDB", lambda text=text: connection.sql(text).to_arrow_table())
 
 

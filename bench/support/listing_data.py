@@ -48,8 +48,8 @@ class Shape:
     partitions: int
 
 
-M = Shape("M", 283_675, 3_617)
-"""The middle one of RFC-15's tables."""
+M, E = Shape("M", 283_675, 3_617), Shape("E", 2_275_402, 497)
+"""The middle and the largest of RFC-15's tables."""
 
 
 class Files:

@@ -176,11 +176,11 @@ def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
 
 @only_in_test_all
 def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
-    call = "b.Shape('M', 300, 4), 1, folder / 'cache', folder"
+    call = "b.Shape('M', 300, 4), 1, folder / 'cache', folder, onto=b.Shape('E', 300, 12), commits=3"
     result = _run_small("listing", call, tmp_path)
     contenders = {one["contender"] for one in result["cases"]}
     assert contenders >= {"skipstone", "os.scandir", "deltalake", "DuckDB", "memcpy"}
-    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 6
+    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 8
 
 
 def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ BUDGETS = {  # room: (lines, files)
     "commands": (1_899, 13),
     "engine/indexes": (8_337, 45),
     "engine/rows_by_key": (1_325, 7),
-    "bench": (3_848, 25),
+    "bench": (3_921, 25),
     "engine": (5_717, 27),  # its own modules, and advice/
 }
 
