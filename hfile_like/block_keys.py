@@ -70,19 +70,19 @@ def decode_keys(encoding: int, data: memoryview, count: int, max_bytes: int, loc
 
 
 def encode_with_tails(keys: BlockKeys, tails: np.ndarray, compressor: Compressor | None) -> EncodedSection:
-    """Return the keys of a block with other last bytes: uint8 [n, width]. They must ascend, too."""
-    width = tails.shape[1]
+    """Return the keys of a block with other last bytes: uint8 [width, n]. They must ascend, too."""
+    width = len(tails)
     if isinstance(keys, FixedWidthKeys) and len(keys.columns) >= width:
         head = FIXED_HEAD.pack(keys.width, len(keys.prefix)) + keys.prefix
         data = np.empty(len(head) + keys.columns.size, dtype=np.uint8)
         data[: len(head)] = np.frombuffer(head, dtype=np.uint8)
         columns = data[len(head) :].reshape(keys.columns.shape)
         columns[:-width] = keys.columns[:-width]
-        columns[-width:] = tails.T
+        columns[-width:] = tails
         return EncodedSection(ENCODING_FIXED, 0, data.data)
     offsets, buffer = offsets_and_data(keys.to_arrow())
     data = np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])].copy()
-    data[offsets[1:].astype(np.int64)[:, None] - width + np.arange(width)] = tails
+    data[offsets[1:].astype(np.int64)[:, None] - width + np.arange(width)] = tails.T
     changed = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     return encode_keys(changed, compressor)
 
@@ -153,6 +153,8 @@ class FixedWidthKeys:
         """Return uint8 [k, width]: the last bytes of the keys at `rows`. `width` is at most the keys'."""
         stored = min(width, len(self.columns))
         chosen = self.columns[len(self.columns) - stored :, rows].T
+        if stored == width:
+            return chosen
         table = np.empty((len(chosen), width), dtype=np.uint8)
         prefix = np.frombuffer(self.prefix, dtype=np.uint8)
         table[:, : width - stored] = prefix[len(prefix) - (width - stored) :]

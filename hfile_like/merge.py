@@ -100,15 +100,16 @@ def copy_with_tails(
     change: Callable[[np.ndarray], np.ndarray],
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
-    """Write a file of the entries of a run with other last bytes of the keys: `change` returns those of some keys,
-    uint8 [n, width], from their own. Values are copied as stored. Raise InvalidArgumentError if the keys no longer
-    ascend from block to block; within a block the caller guarantees it."""
+    """Write a file of the entries of a run with other last bytes of the keys: `change` returns those of some keys from
+    their own, uint8 [width, n]. Values are copied as stored. Raise InvalidArgumentError if the keys no longer ascend
+    from block to block; within a block the caller guarantees it."""
     blocks = range(len(run.index.entries))
     pairs = zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True)
     with _MergingWriter(output, schema=run.schema, **options) as writer:
         for batch in batched(pairs):
-            tails = [key_tails(block.keys, slice(0, block.entries), width) for _, block in batch]
-            changed = np.split(change(np.concatenate(tails)), np.cumsum([len(part) for part in tails])[:-1])
+            tails = [key_tails(block.keys, slice(0, block.entries), width).T for _, block in batch]
+            ends = np.cumsum([part.shape[1] for part in tails])
+            changed = np.split(change(np.concatenate(tails, axis=1)), ends[:-1], axis=1)
             for (info, block), part in zip(batch, changed, strict=True):
                 writer.copy_with_tails(block, info, part)
         writer.close()
@@ -183,9 +184,9 @@ class _MergingWriter(SortedFileWriter):
         self._put_block(block.moved_to(self.size_bytes), info._replace(offset=self.size_bytes), bounds)
 
     def copy_with_tails(self, block: Block, info: BlockInfo, tails: np.ndarray) -> None:
-        """Add a block with other last bytes of its keys. Raise InvalidArgumentError, CorruptionError."""
-        keys, width = block.keys, tails.shape[1]
-        ends = (keys.key_at(i)[:-width] + tails[i].tobytes() for i in (0, len(keys) - 1))
+        """Add a block with other ends of its keys, uint8 [width, n]. Raise InvalidArgumentError, CorruptionError."""
+        keys, width = block.keys, len(tails)
+        ends = (keys.key_at(i)[:-width] + tails[:, i].tobytes() for i in (0, len(keys) - 1))
         first, last = ends
         if first > last or (self._last_key is not None and first <= self._last_key):
             raise InvalidArgumentError("keys with other last bytes do not ascend")

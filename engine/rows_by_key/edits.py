@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,22 @@ class Edited:
     changed: np.ndarray
 
 
+class NamedRows(NamedTuple):
+    """Rows with a key.
+
+    rows           int64, ascending: their positions
+    source_rows    int64: the row of the source that has the key of each; None if only an index named the rows
+    """
+
+    rows: np.ndarray
+    source_rows: np.ndarray | None = None
+
+    def within(self, first: int, count: int) -> NamedRows:
+        """Those of `count` rows from `first` on, by their positions among these."""
+        part = slice(*np.searchsorted(self.rows, [first, first + count]))
+        return NamedRows(self.rows[part] - first, None if self.source_rows is None else self.source_rows[part])
+
+
 class Edit(Protocol):
     """Changes some rows of a file. Picklable, so that other processes can apply it.
 
@@ -45,8 +61,8 @@ class Edit(Protocol):
     @property
     def updated(self) -> tuple[str, ...]: ...
 
-    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
-        """Edits rows of the table's schema. `named`: int64, the rows that an index named; no others change."""
+    def apply(self, rows: pa.Table, named: NamedRows | None = None) -> Edited:
+        """Edits rows of the table's schema. `named`: the rows that are known to change; no others do."""
         ...
 
 
@@ -61,7 +77,7 @@ class DeleteMatches:
     deletes = True
     updated: tuple[str, ...] = ()
 
-    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
+    def apply(self, rows: pa.Table, named: NamedRows | None = None) -> Edited:
         is_deleted = null_as_false(matches(self.bound, rows))
         return Edited(is_deleted.true_count, rows.filter(pc.invert(is_deleted)), _NO_ROWS)
 
@@ -78,7 +94,7 @@ class UpdateMatches:
     new_values: Callable[[pa.Table], pa.Table]
     deletes = False
 
-    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
+    def apply(self, rows: pa.Table, named: NamedRows | None = None) -> Edited:
         is_matched = null_as_false(matches(self.bound, rows))
         found = np.flatnonzero(to_numpy(is_matched))
         if not len(found):
@@ -100,12 +116,8 @@ class ReplaceKeys:
         # In one chunk: to take rows of several may copy all of them, for each row group.
         self._new = source.values(self.updated).unify_dictionaries().combine_chunks() if self.updated else None
 
-    def apply(self, rows: pa.Table, named: np.ndarray | None = None) -> Edited:
-        compared = rows.select(self._source.on)
-        source_rows = self._source.find(compared if named is None else compared.take(from_numpy(named)))
-        is_found = source_rows >= 0
-        source_rows = source_rows[is_found]
-        found = np.flatnonzero(is_found) if named is None else named[is_found]
+    def apply(self, rows: pa.Table, named: NamedRows | None = None) -> Edited:
+        found, source_rows = self._source.rows_with_keys(rows, named)
         if self._new is None:
             stays = np.ones(rows.num_rows, dtype=bool)
             stays[found] = False
@@ -157,6 +169,16 @@ class KeyedRows:
         source_rows[is_key] = self.keys.find(encoded.drop_null())
         self.found[source_rows[source_rows >= 0]] = True
         return source_rows
+
+    def rows_with_keys(self, rows: pa.Table, named: NamedRows | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(the positions of the rows that have a key, int64, ascending; the source row of each). `named`: others have
+        none."""
+        if named is not None and named.source_rows is not None:
+            return named.rows, named.source_rows
+        compared = rows.select(self.on)
+        source_rows = self.find(compared if named is None else compared.take(from_numpy(named.rows)))
+        is_found = source_rows >= 0
+        return np.flatnonzero(is_found) if named is None else named.rows[is_found], source_rows[is_found]
 
     def values(self, names: Sequence[str]) -> pa.Table:
         """Some columns of the source, in the table's types. Raises SchemaError if a value does not fit."""

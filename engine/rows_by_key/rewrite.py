@@ -12,27 +12,36 @@ import pyarrow as pa
 from ...base.arrays import from_numpy
 from ...errors import CorruptionError, NotReadableError
 from ..parquet.footers import open_parquet
-from ..scan.file_reader import count_matches, matches_in_file, verify_unchanged
+from ..predicates import Constant
+from ..scan.file_reader import count_matches, joined_columns, matches_in_file, selected_schema, verify_unchanged
 from ..scan.file_tasks import FileTask, ReadContext, RowGroups
 from ..scan.row_groups import row_groups_of
 from ..storage import Counted, open_storage
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
-from .edits import Edit, Edited, KeyedRows
+from .edits import Edit, Edited, KeyedRows, NamedRows
 
 if TYPE_CHECKING:
     from ..indexes.task_result import TaskResult
     from ..scan.planning import PlannedScan
 
+_NO_ROWS = np.empty(0, dtype=np.int64)
+_KEY_COLUMNS_BYTES_MAX = 64 << 20  # of a file, which a thread keeps until it has read the other columns
 _CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", "gzip", "brotli", "lz4", "zstd")}}
 
 
 @dataclass(frozen=True)
 class OldFile:
-    """A file that may be written again, and the text of its partition."""
+    """A file that may be written again, and the text of its partition.
+
+    named    the rows that change, by their positions among all rows; None: the edit has to find them
+    keys     columns that were read to find these, a table per row group: they are not read again; empty if too large
+    """
 
     task: FileTask
     partition: str
+    named: NamedRows | None = None
+    keys: Sequence[pa.Table] = ()
 
 
 @dataclass(frozen=True)
@@ -87,21 +96,38 @@ def with_codec_of(spec: TaskSpec, storage: Counted, tasks: Sequence[FileTask]) -
     return spec if codec is None else replace(spec, parquet_options={**spec.parquet_options, "compression": codec})
 
 
-def count_in(files: Sequence[OldFile], context: ReadContext) -> dict[str, int]:
-    """path -> how many rows of each file match the context's predicate; files without such rows are left out."""
+def count_in(files: Sequence[OldFile], context: ReadContext, keyed: KeyedRows | None = None) -> dict[str, int]:
+    """path -> how many rows of each file match; files without such rows are left out. Arguments as of `rewrite`."""
     data = Counted(open_storage(context.location, context.storage_options))
-    return {file.task.path: count for file, count in _counted(files, context, data) if count}
+    return {file.task.path: count for file, count in _counted(files, context, data, keyed) if count}
 
 
-def _counted(files: Sequence[OldFile], context: ReadContext, data: Counted) -> Iterator[tuple[OldFile, int]]:
+def _counted(
+    files: Sequence[OldFile], context: ReadContext, data: Counted, keyed: KeyedRows | None
+) -> Iterator[tuple[OldFile, int]]:
     """Each file with the number of its rows that match; a file is read when it is its turn."""
     index = open_storage(context.index_location, context.storage_options, is_index=True)
     pruned = row_groups_of([file.task for file in files], context, index)
     for file, groups in zip(files, pruned, strict=True):
-        if file.task.all_match and file.task.is_exact:
+        if keyed is not None and file.task.rows is None and context.bound == Constant(True):
+            yield _compared(file, keyed, context, data)
+        elif file.task.all_match and file.task.is_exact:
             yield file, file.task.row_count
         else:
             yield file, 0 if groups.kept == [] else count_matches(file.task, groups, context, data)
+
+
+def _compared(file: OldFile, keyed: KeyedRows, context: ReadContext, data: Counted) -> tuple[OldFile, int]:
+    """The file with its rows that have a key of a source, and their number."""
+    found, keys = [NamedRows(_NO_ROWS, _NO_ROWS)], list[pa.Table]()
+    first = size_bytes = 0
+    for rows in rows_of(file, replace(context, columns=keyed.on), data):
+        positions, source_rows = keyed.rows_with_keys(rows)
+        found.append(NamedRows(positions + first, source_rows))
+        first, size_bytes = first + rows.num_rows, size_bytes + rows.nbytes
+        keys = [*keys, rows] if size_bytes <= _KEY_COLUMNS_BYTES_MAX else []
+    named = NamedRows(*map(np.concatenate, zip(*found, strict=True)))
+    return replace(file, named=named, keys=keys), len(named.rows)
 
 
 class FileWriter(Protocol):
@@ -183,7 +209,7 @@ def rewrite(
 
     context        of the table's columns, and of the predicate of the rows that change
     open_writer    returns the writer of the new files
-    keyed          the rows with whose keys the edit compares, if it matters which of them are found
+    keyed          the rows with whose keys files are compared if neither an index nor the predicate chooses their rows
     on_file        called after each file; what it raises ends the work
 
     Raises CorruptionError if a file has other rows than its index says.
@@ -191,7 +217,7 @@ def rewrite(
     data = Counted(open_storage(context.location, context.storage_options))
     changed: dict[str, int] = {}
     with open_writer() as writer:
-        for file, count in _counted(files, context, data):
+        for file, count in _counted(files, context, data, keyed):
             if count:
                 changed[file.task.path] = count
                 if not (edit.deletes and file.task.is_exact and count == file.task.row_count):
@@ -217,14 +243,12 @@ def found_rows(keyed: KeyedRows | None) -> np.ndarray:
 def rewrite_file(file: OldFile, edit: Edit, context: ReadContext, data: Counted, writer: FileWriter) -> int:
     """Writes the rows of a file again, edited. Returns how many rows changed."""
     count = first = 0
-    named = file.task.rows if file.task.rows_exact and file.task.is_exact else None
+    named = file.named
+    if file.task.rows is not None and file.task.rows_exact and file.task.is_exact:
+        named = NamedRows(file.task.rows)
     for rows in rows_of(file, context, data):
-        within = None
-        if named is not None:
-            start, stop = np.searchsorted(named, [first, first + rows.num_rows])
-            within = named[start:stop] - first
-            first += rows.num_rows
-        edited = edit.apply(rows, within)
+        edited = edit.apply(rows, None if named is None else named.within(first, rows.num_rows))
+        first += rows.num_rows
         count += edited.count
         writer.rewrite(file, edited, edit.updated)
     return count
@@ -243,7 +267,13 @@ def _check_count(file: OldFile, count: int, edited_count: int) -> None:
 def rows_of(file: OldFile, context: ReadContext, data: Counted) -> Iterator[pa.Table]:
     """All rows of a file. Raises CorruptionError if they are not as many as the index says."""
     task, row_count = replace(file.task, all_match=True, rows=None, rows_exact=False), 0
-    for _, rows in matches_in_file(task, RowGroups(None), context, data):
+    names = file.keys[0].column_names if file.keys else ()
+    others = replace(context, columns=tuple(name for name in context.columns if name not in names))
+    parts = (rows for _, rows in matches_in_file(task, RowGroups(None), others, data))
+    if file.keys:
+        schema = selected_schema(context)
+        parts = (joined_columns(keys, rows, schema) for keys, rows in zip(file.keys, parts, strict=True))
+    for rows in parts:
         row_count += rows.num_rows
         yield rows
     if task.is_exact and row_count != task.row_count:

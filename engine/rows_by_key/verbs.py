@@ -18,7 +18,7 @@ from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError, SchemaError
 from ..lakes import DELTA, HUDI, ICEBERG
 from ..parquet.leaves import leaf_types
-from ..scan.lookup import lookup
+from ..scan.lookup import Lookup, lookup
 from ..scan.planned_rows import tables
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
@@ -36,7 +36,7 @@ WhenMatched = Literal["update", "delete"]
 WhenNotMatched = Literal["insert"]
 R = TypeVar("R")
 
-_THREADS = min(8, os.cpu_count() or 1)
+_THREADS = min(8, (os.cpu_count() or 1) + 1)  # one waits for the disk
 _OPEN_BYTES = 1 << 20  # what opening a file costs, in bytes read
 
 
@@ -133,10 +133,12 @@ def upsert(
     _check_columns(handle, source, names)
     keyed = KeyedRows(source, names, handle.schema)
     planning = lookup(source.select(list(names)), None, ScanRequest.of(handle), keyed.keys)
+    if isinstance(planning, Lookup):
+        planning.compares_rows = False  # each file is compared before it is written again
     updated = [name for name in source.column_names if name not in names] if when_matched == "update" else []
     if when_matched == "update" and not updated:
         raise InvalidArgumentError("the rows have no column other than those of on=, so there is nothing to update")
-    work = _Work(handle, planning, exchange, options, keyed if when_not_matched else None)
+    work = _Work(handle, planning, exchange, options, keyed, inserts=when_not_matched is not None)
     if when_matched is None:
         return work.run(None, "rows_updated")
     edit = ReplaceKeys(keyed, updated, inserts=when_not_matched is not None)
@@ -181,10 +183,12 @@ class _Work:
         planning: PlannedScan,
         exchange: Exchange,
         options: Options,
-        inserts: KeyedRows | None = None,
+        keyed: KeyedRows | None = None,
+        inserts: bool = False,
     ):
-        """`inserts`: rows that are added if no row has their key."""
-        self._handle, self._planning, self._options, self._inserts = handle, planning, options, inserts
+        """`keyed`: the rows with whose keys files are compared. `inserts`: add those of them whose key no row has."""
+        self._handle, self._planning, self._options = handle, planning, options
+        self._keyed, self._inserts = keyed, keyed if inserts else None
         self._exchange = exchange
         self._files = old_files(planning, planning.readable_tasks())
         self._done, self._lock, self._is_stopped = 0, threading.Lock(), False
@@ -195,7 +199,8 @@ class _Work:
             self._find_keys()
         if self._options.dry_run:
             counts: dict[str, int] = {}
-            for part in self._side_by_side(partial(count_in, context=self._planning.context)) if edit else ():
+            count = partial(count_in, context=self._planning.context, keyed=self._keyed)
+            for part in self._side_by_side(count) if edit else ():
                 counts |= part
             return self._change(counts, counted_as, self._to_insert().num_rows)
         if not (self._files and edit) and self._inserts is None:
@@ -217,7 +222,7 @@ class _Work:
             self._note_found(written.found)
 
         context, open_writer = self._planning.context, self._exchange.open_writer
-        work = partial(rewrite, edit=edit, context=context, open_writer=open_writer, keyed=self._inserts)
+        work = partial(rewrite, edit=edit, context=context, open_writer=open_writer, keyed=self._keyed)
         if self._handle.executors is None:
             work = partial(work, on_file=self._on_file)
         self._side_by_side(work, take)

@@ -55,8 +55,7 @@ class KeySet:
         hashes = hash_array(self.encoded).hashes
         self._order = np.argsort(hashes)
         self._hashes = hashes[self._order]
-        # One look at a table of their first bits, which is small, excludes most hashes of other values. A search in all
-        # hashes waits for memory at every step.
+        # A small table of their first bits excludes most others. A search in all hashes waits for memory at each step.
         self._shift = np.uint64(64 - max(1, (_TABLE_BITS_A_KEY * len(hashes)).bit_length()))
         self._is_begun = np.zeros(1 << (64 - int(self._shift)), dtype=bool)
         self._is_begun[self._hashes >> self._shift] = True
@@ -81,6 +80,7 @@ class KeySet:
             return found
         hashes = hash_array(encoded).hashes
         maybe = np.flatnonzero(self._is_begun[hashes >> self._shift])
+        maybe = maybe[np.argsort(hashes[maybe])]  # a search for ascending values waits less for memory
         hashes = hashes[maybe]
         positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         is_equal = self._hashes[positions] == hashes
@@ -114,6 +114,8 @@ def encoded_keys(keys: pa.Table, kinds: Sequence[pa.DataType]) -> pa.Array:
     row holds a null, or what no value of the columns equals. Arguments and errors as of `key_set`."""
     columns = _key_columns(keys, kinds)
     is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
+    if is_complete.all():
+        return OrderedCode(list(kinds)).encode(columns)
     encoded = OrderedCode(list(kinds)).encode([column.filter(from_numpy(is_complete)) for column in columns])
     places = np.where(is_complete, np.cumsum(is_complete) - 1, 0)
     return encoded.take(from_numpy(places, is_complete))
@@ -139,9 +141,7 @@ def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     )
     is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
     key_rows = np.flatnonzero(is_complete)
-    if len(key_rows) < len(is_complete):
-        columns = [column.filter(from_numpy(is_complete)) for column in columns]
-    encoded = code.encode(columns)
+    encoded = code.encode([column.filter(from_numpy(is_complete)) for column in columns])
     order, is_again = sorted_keys(encoded)
     order = order[~is_again]
     return KeySet(code, keys.column_names, take_keys(encoded, order), key_rows[order])

@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_332, 24),
+    "hfile_like": (5_335, 24),
     ".": (1_775, 12),  # base/ and the modules of the root
     "engine/parquet": (1_826, 9),
     "engine/scan": (8_645, 30),
@@ -28,7 +28,7 @@ BUDGETS = {  # room: (lines, files)
     "spark_adapter": (5_298, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_337, 45),
-    "engine/rows_by_key": (1_325, 7),
+    "engine/rows_by_key": (1_382, 7),
     "bench": (3_921, 25),
     "engine": (5_717, 27),  # its own modules, and advice/
 }

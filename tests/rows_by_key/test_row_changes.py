@@ -17,7 +17,9 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.engine.rows_by_key import rewrite
 from skipstone.engine.scan import lookup
+from skipstone.engine.tasks.spec import TaskSpec
 
 SCHEMA = pa.schema(
     [
@@ -100,9 +102,10 @@ class Model:
         self.rows += later
 
     def _write(self, rows: list[Row]) -> None:
-        step = max(1, len(rows) // 3)
+        step, group_rows = max(1, len(rows) // 3), self.rng.choice([7, 1000])
         for start in range(0, len(rows), step):
-            with self.table.transaction() as tx:
+            small_groups = mock.patch.object(TaskSpec, "group_rows", return_value=group_rows)
+            with self.table.transaction() as tx, small_groups:
                 tx.write(pa.Table.from_pylist(rows[start : start + step], schema=SCHEMA))
 
     def check(self) -> None:
@@ -143,8 +146,10 @@ class Model:
         names += ["n"] if len(names) == len(on) else []
         source = pa.Table.from_pylist(given, schema=SCHEMA).select(names)
         options = {"when_matched": matched, "when_not_matched": inserted}
-        few, dense = self.rng.choice([-1, 1024]), self.rng.choice([0, 1 << 16])
-        with mock.patch.multiple(lookup, FEW_KEYS=few, DENSE_KEYS_MIN=dense):
+        few, dense, pushed = (self.rng.choice(limits) for limits in ([-1, 1024], [0, 1 << 16], [0, 1 << 16]))
+        limits = {"FEW_KEYS": few, "DENSE_KEYS_MIN": dense, "_KEYS_PUSHED_MAX": pushed}
+        kept = mock.patch.object(rewrite, "_KEY_COLUMNS_BYTES_MAX", self.rng.choice([0, 100, 1 << 20]))
+        with mock.patch.multiple(lookup, **limits), kept:
             foreseen = self.table.upsert(source, on, **options, dry_run=True)
             done = self.table.upsert(source, on, **options)
         after, count, met = [], 0, set()
@@ -158,7 +163,8 @@ class Model:
             if matched != "delete":
                 more = {name: given[number][name] for name in names if name not in on} if matched else {}
                 after.append({**row, **more})
-        new = [{name: g[name] for name in names} for i, g in enumerate(given) if i not in met] if inserted else []
+        inserted_rows = [row for i, row in enumerate(given) if i not in met] if inserted else []
+        new = [{name: row[name] if name in names else None for name in SCHEMA.names} for row in inserted_rows]
         assert (done.rows_deleted, done.rows_updated)[matched != "delete"] == count
         assert done.rows_inserted == len(new)
         assert (foreseen.rows_updated, foreseen.rows_deleted, foreseen.rows_inserted, foreseen.files) == (
@@ -244,6 +250,39 @@ def test_indexes_cover_many_rows_that_are_written_again(lake: Path, monkeypatch:
     with pytest.warns(ss.SkipstoneWarning, match="committed.*disk is full"):
         table.upsert(pa.table({"id": ["k7", "new"], "v": [5, 6]}), on="id")
     assert ss.open(lake).scan("id IN ('k7', 'k105', 'new')").to_table().sort_by("v")["v"].to_pylist() == [5, 6]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 500, 1 << 20])
+def test_files_without_a_key_stay_and_key_columns_are_read_once(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    """The keys of a file are compared before it is written again. They are read again only if they were too large."""
+    monkeypatch.setattr(rewrite, "_KEY_COLUMNS_BYTES_MAX", kept_bytes)
+    monkeypatch.setattr(lookup, "FEW_KEYS", -1)
+    monkeypatch.setattr(lookup, "_KEYS_PUSHED_MAX", 0)
+    monkeypatch.setattr(lookup, "DENSE_KEYS_MIN", 0)
+    table = ss.create(lake)
+    table.create_index("id", kind="secondary")
+    table.create_index("v", kind="secondary")
+    read: list[tuple[str, ...]] = []
+    real = rewrite.matches_in_file
+
+    def noted(task: Any, groups: Any, context: Any, data: Any) -> Any:
+        read.append(context.columns)
+        return real(task, groups, context, data)
+
+    monkeypatch.setattr(rewrite, "matches_in_file", noted)
+    done = table.upsert(pa.table({"id": ["k199", "new", "k350", "k140"], "v": [-1, -2, -3, -4]}), on="id")
+    assert (done.files, done.rows_updated, done.rows_inserted) == ({"f1.parquet": 2, "f3.parquet": 1}, 3, 1)
+    others = ("v", "old") if kept_bytes > 500 else ("id", "v", "old")
+    assert sorted(read) == sorted([("id",)] * 4 + [others] * 2)
+    expected = {f"k{i}": i % 100 for i in range(400)} | {"k199": -1, "new": -2, "k350": -3, "k140": -4}
+    rows = table.scan().to_table().to_pylist()
+    assert {row["id"]: row["v"] for row in rows} == expected and len(rows) == 401
+    assert all(row["old"] == (None if row["id"] == "new" else row["id"]) for row in rows)
+    for id, v in (("k199", -1), ("k141", 41), ("k140", -4)):
+        assert table.scan(f"id = '{id}' AND v = {v}").count() == 1
+    assert table.verify(deep=True) == []
 
 
 def test_a_retry_with_the_key_changes_nothing(lake: Path) -> None:

@@ -112,20 +112,22 @@ class _NewIds:
         if (moved[1:] <= moved[:-1]).any():
             raise _NotSameError
         self.files, self._first = IdRanges.of(moved), ids[0]
-        self._ids = np.zeros(int(ids[-1] - ids[0]) + 1, dtype=np.uint64)
-        self._groups = np.zeros(len(self._ids), dtype=np.int64)  # row groups per file, 0 if it is not listed
-        self._ids[ids - self._first] = moved
+        count = int(ids[-1] - ids[0]) + 1
+        self._groups = np.zeros(count, dtype=np.int64)  # row groups per file, 0 if it is not listed
+        self._digits = np.zeros((8, count), dtype=np.uint8)  # of the new ids
+        self._digits[:, ids - self._first] = big_endian(moved, 8).T
         self._groups[ids - self._first] = np.where(place >= 0, moves.groups[place], 1 << 32)
 
     def of_tails(self, tails: np.ndarray) -> np.ndarray:
-        """Return ends of keys after the move: uint8 [n, width]. Raise _NotSameError for a row group that the new file
+        """Return ends of keys after the move: uint8 [width, n]. Raise _NotSameError for a row group that the new file
         lacks: then the row groups differ."""
-        ids, groups = tails_places(tails)
+        ids, groups = tails_places(tails.T)
         place = ids - self._first  # very large for a smaller id
-        if (place >= len(self._ids)).any() or (groups >= self._groups[place]).any():
+        if (place >= len(self._groups)).any() or (groups >= self._groups[place]).any():
             raise _NotSameError
         changed = tails.copy()
-        changed[:, :8] = big_endian(self._ids[place], 8)
+        for digit, of_id in zip(changed, self._digits, strict=False):
+            digit[:] = of_id[place] if of_id.any() else 0
         return changed
 
 

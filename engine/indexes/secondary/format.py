@@ -127,9 +127,7 @@ def place(file_id: int, row_group: int) -> bytes:
 
 def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (uint64 file ids, int32 row groups) from the ends of keys, uint8 [n, 12 or more]."""
-    ids = np.ascontiguousarray(tails[:, :8]).view(">u8").reshape(-1).astype(np.uint64)
-    groups = np.ascontiguousarray(tails[:, 8:PLACE_BYTES]).view(">u4").reshape(-1)
-    return ids, groups.astype(np.int32)
+    return from_big_endian(tails[:, :8]), from_big_endian(tails[:, 8:PLACE_BYTES]).astype(np.int32)
 
 
 def tails_rows(tails: np.ndarray) -> np.ndarray:
