@@ -319,8 +319,8 @@ def ascending_once(numbers: np.ndarray) -> np.ndarray:
     numbers that ascend or nearly do."""
     if (numbers[1:] < numbers[:-1]).any():
         numbers = np.sort(numbers)
-    is_again = numbers[1:] == numbers[:-1]
-    return numbers[np.append(True, ~is_again)] if is_again.any() else numbers
+    is_repeat = numbers[1:] == numbers[:-1]
+    return numbers[np.append(True, ~is_repeat)] if is_repeat.any() else numbers
 
 
 def index_of(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:

@@ -27,26 +27,26 @@ def sorted_keys(
     the places of the keys to sort, instead of all."""
     count = len(keys) if places is None else len(places)
     if count <= _FEW:
-        order, is_again = sorted_by_arrow(keys if places is None else keys.take(from_numpy(places)), tail_bytes)
-        return order if places is None else places[order], is_again
+        order, is_repeat = sorted_by_arrow(keys if places is None else keys.take(from_numpy(places)), tail_bytes)
+        return order if places is None else places[order], is_repeat
     words, rows = _Words(keys, tail_bytes), _ALL if places is None else places
     level = words.shared_bytes(rows)
     if level is None:
         return np.arange(count) if places is None else places.copy(), np.arange(count) > 0
-    order, is_again = _ranked(words.at(rows, level))
+    order, is_repeat = _ranked(words.at(rows, level))
     if places is not None:
         order = places[order]
     if words.longest <= level + _WORD_BYTES:
-        return order, is_again
-    tied = np.flatnonzero(is_again | np.append(is_again[1:], False))
+        return order, is_repeat
+    tied = np.flatnonzero(is_repeat | np.append(is_repeat[1:], False))
     for _ in range(_ROUNDS_MAX):
         level += _WORD_BYTES
-        group = np.cumsum(~is_again[tied]).astype(np.uint64)
+        group = np.cumsum(~is_repeat[tied]).astype(np.uint64)
         is_open = words.lengths[order[tied]] > level  # all keys of a group end together
         if not is_open.all():
             tied, group = tied[is_open], group[is_open]
         if not len(tied):
-            return order, is_again
+            return order, is_repeat
         rows = order[tied]
         word = words.at(rows, level)
         if (word == word[0]).all():
@@ -55,14 +55,14 @@ def sorted_keys(
         if group[0] != group[-1]:
             place = place[_packed_order(group[place], np.arange(len(place)), len(place))]
         order[tied], word = rows[place], word[place]
-        is_again[tied[1:]] &= word[1:] == word[:-1]
-        is_tied = is_again[tied]
-        is_tied[:-1] |= is_again[tied[1:]]
+        is_repeat[tied[1:]] &= word[1:] == word[:-1]
+        is_tied = is_repeat[tied]
+        is_tied[:-1] |= is_repeat[tied[1:]]
         tied = tied[is_tied]
     rows = order[tied]
-    order_of_tied, is_again[tied] = sorted_by_arrow(keys.take(from_numpy(rows)), tail_bytes)
+    order_of_tied, is_repeat[tied] = sorted_by_arrow(keys.take(from_numpy(rows)), tail_bytes)
     order[tied] = rows[order_of_tied]
-    return order, is_again
+    return order, is_repeat
 
 
 def _ranked(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,16 +79,16 @@ def _ranked(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     packed.sort()
     order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     packed >>= np.uint64(bits)
-    is_again = np.zeros(len(numbers), dtype=bool)
-    np.equal(packed[1:], packed[:-1], out=is_again[1:])
-    if dropped and is_again.any():
-        is_tied = is_again.copy()
-        is_tied[:-1] |= is_again[1:]
+    is_repeat = np.zeros(len(numbers), dtype=bool)
+    np.equal(packed[1:], packed[:-1], out=is_repeat[1:])
+    if dropped and is_repeat.any():
+        is_tied = is_repeat.copy()
+        is_tied[:-1] |= is_repeat[1:]
         tied = order[is_tied]
-        groups = np.cumsum(~is_again[is_tied]).astype(np.uint64) << np.uint64(dropped)
-        place, is_again[is_tied] = _ranked(groups | distances[tied] & np.uint64((1 << dropped) - 1))
+        groups = np.cumsum(~is_repeat[is_tied]).astype(np.uint64) << np.uint64(dropped)
+        place, is_repeat[is_tied] = _ranked(groups | distances[tied] & np.uint64((1 << dropped) - 1))
         order[is_tied] = tied[place]
-    return order, is_again
+    return order, is_repeat
 
 
 def _packed_order(numbers: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
@@ -144,15 +144,15 @@ def sorted_by_arrow(keys: pa.BinaryArray, tail_bytes: int = 0) -> tuple[np.ndarr
     keys = pc.binary_slice(keys, 0, -tail_bytes) if tail_bytes else keys
     order = pc.array_sort_indices(keys)  # a stable sort
     ranked = keys.take(order)
-    is_again = np.zeros(len(keys), dtype=bool)
-    is_again[1:] = to_numpy(pc.equal(ranked[1:], ranked[:-1]))
-    return to_numpy(order).astype(np.int64), is_again
+    is_repeat = np.zeros(len(keys), dtype=bool)
+    is_repeat[1:] = to_numpy(pc.equal(ranked[1:], ranked[:-1]))
+    return to_numpy(order).astype(np.int64), is_repeat
 
 
 def newest_order(keys: pa.BinaryArray) -> np.ndarray:
     """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, only that of the last one."""
-    order, is_again = sorted_by_arrow(keys) if byte_table(keys) is None else sorted_keys(keys)
-    return order[np.append(~is_again[1:], True)]
+    order, is_repeat = sorted_by_arrow(keys) if byte_table(keys) is None else sorted_keys(keys)
+    return order[np.append(~is_repeat[1:], True)]
 
 
 def key_ranges(keys: pa.BinaryArray, tail_bytes: int, count: int) -> list[np.ndarray]:

@@ -135,7 +135,7 @@ class Executors:
             bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
             self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
         built = kind.join_parts(handle, index, [part for share in shares for part in share], job)
-        return replace(built, not_reached=files.column("file_id")[count:].to_pylist())
+        return replace(built, remaining_ids=files.column("file_id")[count:].to_pylist())
 
     def _run(
         self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: BuildContext
@@ -207,7 +207,7 @@ def _build_part(places: _Places, version: int, transaction: str, index: IndexSta
         job = BuildContext(transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
         while files.num_rows:
             parts.append(kind.build_part(table.handle, index, files, job))
-            files = files.slice(files.num_rows - len(parts[-1].not_reached))
+            files = files.slice(files.num_rows - len(parts[-1].remaining_ids))
     return parts
 
 

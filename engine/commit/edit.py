@@ -42,7 +42,7 @@ class Edit:
     """The changes to make in the newest version.
 
     after              the newest version with other columns, indexes or settings; None: unchanged
-    named_at           the version whose names for columns the results use; None: `after`, or the commit's base
+    names_from           the version whose names for columns the results use; None: `after`, or the commit's base
     results            files to add, as tasks returned them
     removed            live files to remove (`REMOVED`)
     remember_removed   the removed files may still be on storage, and must not be added again
@@ -58,7 +58,7 @@ class Edit:
     """
 
     after: Instant | None = None
-    named_at: Instant | None = None
+    names_from: Instant | None = None
     results: Sequence[TaskResult] = ()
     removed: pa.Table = field(default_factory=lambda: empty_table(REMOVED))
     remember_removed: bool = True
@@ -111,10 +111,10 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
     """Return the next version with the edit's files, in the manifest and in every index."""
     snapshot = Snapshot(before, writing.readers)
     _check_added(snapshot, edit, is_later=newest.version > base.version)
-    named_at = edit.named_at or edit.after or base
+    names_from = edit.names_from or edit.after or base
     bound = bind(
         snapshot,
-        named_at,
+        names_from,
         edit.results,
         edit.removed,
         remember_removed=edit.remember_removed,
@@ -125,7 +125,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
         after = replace(after, source={**after.source, "partitions_declared": True})
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))
-    work = CommitContext(after, named_at, edit.results, bound.added, bound.removed, writing, edit.data)
+    work = CommitContext(after, names_from, edit.results, bound.added, bound.removed, writing, edit.data)
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
         kind = kind_or_none(index.kind)
@@ -210,7 +210,7 @@ class Bound:
 
 def bind(
     snapshot: Snapshot,
-    named_at: Instant,
+    names_from: Instant,
     results: Sequence[TaskResult],
     removed: pa.Table,
     *,
@@ -218,7 +218,7 @@ def bind(
     entries: Sequence[EntryBatch] = (),
 ) -> Bound:
     """Bind added files and removed ones (`REMOVED`) to the version after the snapshot's. The results use the column
-    names of `named_at`. With `remember_removed` the removed files may still be on storage, and the manifest records
+    names of `names_from`. With `remember_removed` the removed files may still be on storage, and the manifest records
     their paths and identities. `entries`: other entries of the manifest.
 
     Raise CommitConflictError if a file to remove is no longer live, and SchemaError if an added file does not fit.
@@ -230,7 +230,7 @@ def bind(
     rows: list[pa.Table] = []
     sequence = base.next["sequence"]
     for result in results:
-        after, schema_ids = _bind_schemas(after, named_at, result)
+        after, schema_ids = _bind_schemas(after, names_from, result)
         partition_ids = partitions.of(result.files.column("partition"))
         count = result.files.num_rows
         if sequence + count >= 1 << 32:
@@ -328,10 +328,10 @@ def _counts_of(file_ids: np.ndarray, files: pa.Table) -> np.ndarray:
     return np.stack([np.ones_like(rows), rows, sizes, manifest.fingerprints(file_ids)], axis=1)
 
 
-def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
+def _bind_schemas(after: Instant, names_from: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """Return the instant with the result's physical schemas, and the id of each; the last id is of declared files."""
     numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
-    bound = schemas_of(after, named_at, result)
+    bound = schemas_of(after, names_from, result)
     for position, schema in enumerate(bound):
         if _identity(schema) not in numbers:
             example = pc.index(result.files.column("schema_id"), scalar_of(position, pa.int32())).as_py()
@@ -339,10 +339,10 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
     check_instants_fit(after, bound, result)
     if result.files.column("schema_id").null_count:
         physical = result.declared_names
-        fields = [f for f in named_at.schema if f.name not in named_at.partitioning]
+        fields = [f for f in names_from.schema if f.name not in names_from.partitioning]
         declared = pa.schema([f.with_name(physical.get(f.name, f.name)) for f in fields])
         names = dict(zip(declared.names, (f.name for f in fields), strict=True))
-        bound.append(file_schema(after, named_at, declared, is_declared=True, names=names))
+        bound.append(file_schema(after, names_from, declared, is_declared=True, names=names))
     file_schemas = list(after.file_schemas)
     for schema in bound:
         if numbers.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
@@ -383,7 +383,7 @@ def _removed_files(snapshot: Snapshot, removed: pa.Table) -> pa.Table:
 def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     """Return the ids of removed files that a commit adds again, and that are therefore no longer recorded as removed.
     A path that is added with another identity is another file: the removed one stays recorded."""
-    if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)) for run in snapshot.instant.manifest):
+    if not any(run.may_contain(manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
     anywhere = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)

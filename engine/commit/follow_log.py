@@ -317,7 +317,7 @@ def with_files(
     manifest = base.manifest
     if len(bound.manifest[0]):
         run, data = _in_memory(*bound.manifest, version + 1)
-        manifest, readers = (*manifest, run), readers.holding(run, data)
+        manifest, readers = (*manifest, run), readers.with_run_in_memory(run, data)
     indexes = []
     for index in bound.instant.indexes:
         holes = (*index.coverage.holes, *((number, number) for number in ids))

@@ -24,7 +24,7 @@ from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes import derived
 from ..indexes.columns import columns_hint
-from ..indexes.derived import indexed_name, is_derived, with_derived
+from ..indexes.derived import ensure_derived, indexed_name, is_derived
 from ..indexes.kind import (
     BuildContext,
     BuildResult,
@@ -92,7 +92,7 @@ def create_index(
             return Edit(after=after, summary={"created": created})
 
         commit(handle, "index", plan, batch=batch)
-    if any(len(result.not_reached) for _, result in built):
+    if any(len(result.remaining_ids) for _, result in built):
         refresh_index(handle, names, kind, progress=progress)
     return handle.version
 
@@ -106,10 +106,10 @@ def _define_over_derived(
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
         after, states, called = newest.instant, [], []
         for name in names:
-            after, name = with_derived(after, name, index_kind.name) if is_derived(after, name) else (after, name)
+            after, name = ensure_derived(after, name, index_kind.name) if is_derived(after, name) else (after, name)
             called.append(name)
         for state in index_kind.define(after, called, maintain, options):
-            state = derived.renewed(after, state) if derived.has_expression(after, state) else state
+            state = derived.reset(after, state) if derived.has_expression(after, state) else state
             states.append(state)
             _check_is_new(after, state, index_kind)
             after = after.with_new_index(state)
@@ -178,33 +178,33 @@ def _refreshed(handle: Handle, indexes: Sequence[IndexState], index_kind: IndexK
             return Edit(after=after, summary={"refreshed": refreshed})
 
         commit(handle, "index", plan, batch=batch)
-    return any(len(result.not_reached) for _, result in built)
+    return any(len(result.remaining_ids) for _, result in built)
 
 
 def _is_current(instant: Instant, index: IndexState, index_kind: IndexKind) -> bool:
-    return definition_of(index_kind, instant, index) is index and derived.serves(instant, index)
+    return definition_of(index_kind, instant, index) is index and derived.is_usable(instant, index)
 
 
 def _renewed(instant: Instant, index: IndexState, index_kind: IndexKind) -> IndexState:
     state = definition_of(index_kind, instant, index)
-    return derived.renewed(instant, state) if derived.has_expression(instant, index) else state
+    return derived.reset(instant, state) if derived.has_expression(instant, index) else state
 
 
 def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: BuildContext) -> BuildResult:
-    lacking = _lacking(handle, index, with_logs=index_kind.covers_delta_logs)
-    if not lacking.num_rows:
+    files = _lacking(handle, index, with_logs=index_kind.covers_delta_logs)
+    if not files.num_rows:
         return BuildResult(())
     start_s = time.perf_counter()
     build = index_kind.build if handle.executors is None else partial(handle.executors.build, index_kind)
-    built: BuildResult = build(handle, index, lacking, job)
+    built: BuildResult = build(handle, index, files, job)
     if is_observed():
-        file_count, bytes_written = lacking.num_rows - len(built.not_reached), sum(run.size_bytes for run in built.runs)
+        file_count, bytes_written = files.num_rows - len(built.remaining_ids), sum(run.size_bytes for run in built.runs)
         elapsed_ms = ms_since(start_s)
         text = (
             f"index {_label(handle.instant, index_kind, index)} of {handle.location}: built over {file_count:,} of "
-            f"{lacking.num_rows:,} files that it lacked, {bytes_written:,} bytes, {elapsed_ms:,.1f} ms"
+            f"{files.num_rows:,} files that it lacked, {bytes_written:,} bytes, {elapsed_ms:,.1f} ms"
         )
-        figures = {"files_built": file_count, "files_lacking": lacking.num_rows, "bytes_written": bytes_written}
+        figures = {"files_built": file_count, "files_lacking": files.num_rows, "bytes_written": bytes_written}
         emit(Event("index", handle.location, handle.version, elapsed_ms, figures, text))
     return built
 
@@ -214,7 +214,7 @@ def _with_built(
 ) -> IndexState:
     """Return an index with the files that were built for it. `returned`: files that were restored since the build
     began."""
-    holes = [*built.left_out, *built.not_reached, *returned.tolist()]
+    holes = [*built.unreadable_ids, *built.remaining_ids, *returned.tolist()]
     if not index_kind.covers_delta_logs:
         files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()

@@ -300,7 +300,7 @@ def with_indexes_left(after: Instant) -> Instant:
 
 def file_schema(
     instant: Instant,
-    named_at: Instant,
+    names_from: Instant,
     schema: pa.Schema,
     *,
     is_declared: bool = False,
@@ -309,25 +309,25 @@ def file_schema(
 ) -> FileSchema:
     """Return the file schema that maps the columns of a file to those of the table at `instant`.
 
-    The file's names are those of the table at `named_at`, or map to them by `names`. A column that was renamed since is
-    followed; one that was dropped since no longer belongs to the table. `nested`: names of fields within columns.
+    The file's names are those of the table at `names_from`, or map to them by `names`. A column that was renamed since
+    is followed; one that was dropped since no longer belongs to the table. `nested`: names of fields within columns.
     """
     live = set(instant.fields.values())
     names_in_table = {physical: physical for physical in schema.names} if names is None else names
     fields = {}
     for physical in schema.names:
         name = names_in_table.get(physical)
-        if name in named_at.fields and name not in instant.partitioning and named_at.fields[name] in live:
-            fields[physical] = named_at.fields[name]
+        if name in names_from.fields and name not in instant.partitioning and names_from.fields[name] in live:
+            fields[physical] = names_from.fields[name]
     nested = {path: name for path, name in (nested or {}).items() if path[0] in fields}
     return with_leaves(instant, FileSchema(schema, fields, {}, is_declared, nested))
 
 
-def schemas_of(instant: Instant, named_at: Instant, result: TaskResult) -> list[FileSchema]:
+def schemas_of(instant: Instant, names_from: Instant, result: TaskResult) -> list[FileSchema]:
     """Return the file schema of each physical schema of a task's result."""
     names_of = [result.names_of(position) for position in range(len(result.schemas))]
     pairs = zip(result.schemas, names_of, strict=True)
-    return [file_schema(instant, named_at, schema, names=names, nested=nested) for schema, (names, nested) in pairs]
+    return [file_schema(instant, names_from, schema, names=names, nested=nested) for schema, (names, nested) in pairs]
 
 
 def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:

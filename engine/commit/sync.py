@@ -197,7 +197,7 @@ def _directory_work(
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
     of_live = [(unread.schema, count) for unread, count in unread_schemas]
     results, unread = _attached(handle, base, writing, changes.appeared, progress, evolution)
-    edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
+    edit = Edit(names_from=base, remember_removed=False, source={"folders": dict(seen.folders)})
     wider = _wider(snapshot, results) if evolution.widens else {}
     after = evolved(base, widening(wider)) if wider else base
     fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
@@ -207,7 +207,7 @@ def _directory_work(
     evolve = None
     if adopted or wider:
         evolve = evolver(handle, base, replace(adding(adopted), widen=wider), writing, COLUMNS_MAX)
-        after = edit.named_at = evolve(base)
+        after = edit.names_from = evolve(base)
     reasons = misfits(after, results, snapshot.ids_by_text())
     widened = {name: str(kind) for name, kind in wider.items()}
     if wider:
@@ -382,7 +382,7 @@ def _log_work(handle: Handle, base: Instant, writing: RunWriter, progress: Progr
         not_read = string_array([file["path"] for file in unread])
         results = [result for result in results if not result.quarantined]
         removed = removed.filter(pc.invert(pc.is_in(removed.column("path"), value_set=not_read)))
-        edit = Edit(named_at=base, results=results, removed=removed, remember_removed=False, quarantined=quarantined)
+        edit = Edit(names_from=base, results=results, removed=removed, remember_removed=False, quarantined=quarantined)
         return SyncWork(base.source, edit) if results else nothing
     # The results have the names of the log's state.
     edit = Edit(results=results, removed=removed, remember_removed=False, quarantined=quarantined)

@@ -65,8 +65,8 @@ class ColumnReader:
             names = set(file.arrow_schema.names)
             paths: list[str | None] = []
             for column in self.columns:
-                path, _ = column.located.get(row["schema_id"], (None, None))
-                if path is None and row["schema_id"] not in column.lacking:
+                path, _ = column.path_by_schema.get(row["schema_id"], (None, None))
+                if path is None and row["schema_id"] not in column.schemas_without:
                     raise SchemaError(f"{row['path']}: where the column is in it is not known")
                 is_there = path is not None and top_level(self.schemas[row["schema_id"]], path) in names
                 paths.append(path if is_there else None)
@@ -136,7 +136,7 @@ def each_file(
     """Read files of the manifest in threads, a bounded number ahead. Pass each result of `read` to `take`, in the order
     of the files, until the job is due. Return the ids of files that cannot be read (with a warning for each), and the
     ids of files that were not reached."""
-    rows, left_out, reached = files.select(_FILE_COLUMNS).to_pylist(), list[int](), 0
+    rows, unreadable_ids, reached = files.select(_FILE_COLUMNS).to_pylist(), list[int](), 0
 
     def result_of(row: dict[str, Any]) -> R | Exception:
         try:
@@ -147,7 +147,7 @@ def each_file(
     with contextlib.closing(prefetched(result_of, rows, threads, "skipstone-build")) as results:
         for row, result in zip(rows, results, strict=True):
             if isinstance(result, Exception):
-                left_out.append(row["file_id"])
+                unreadable_ids.append(row["file_id"])
                 warnings.warn(f"not indexed, and read by every scan until it is: {result}", stacklevel=8)
             else:
                 take(row["file_id"], result)
@@ -155,7 +155,7 @@ def each_file(
             job.tell(step, reached, len(rows))
             if job.is_due:
                 break
-    return left_out, [row["file_id"] for row in rows[reached:]]
+    return unreadable_ids, [row["file_id"] for row in rows[reached:]]
 
 
 def _type_of(schema: pa.Schema, path: str) -> pa.DataType | None:

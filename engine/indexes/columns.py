@@ -30,19 +30,19 @@ _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 class ColumnInFiles(NamedTuple):
     """One column that can be indexed.
 
-    type       in the table
-    located    schema id -> (physical dotted path, type there)
-    lacking    ids of schemas whose files certainly do not have it, or have it in Arrow's null type while `default` is
-               null: every row of a base file has the value `default`
-    default    the column's initial default; None: null
+    type               in the table
+    path_by_schema     schema id -> (physical dotted path, type there)
+    schemas_without    ids of schemas whose files certainly do not have it, or have it in Arrow's null type while
+                       `default` is null: every row of a base file has the value `default`
+    default            the column's initial default; None: null
     """
 
     type: pa.DataType
-    located: dict[int, tuple[str, pa.DataType]]
-    lacking: frozenset[int]
+    path_by_schema: dict[int, tuple[str, pa.DataType]]
+    schemas_without: frozenset[int]
     default: pa.Scalar | None = None
 
-    def evidence_where_lacking(self, units: int) -> Evidence:
+    def evidence_where_absent(self, units: int) -> Evidence:
         """Return the evidence for units of base files that do not have the column."""
         if self.default is None:
             return evidence_all_null(self.type, units)
@@ -50,12 +50,12 @@ class ColumnInFiles(NamedTuple):
 
     def kinds(self) -> list[pa.DataType]:
         """Return the types that the column has in files; the table's own type first."""
-        return list(dict.fromkeys([self.type, *(kind for _, kind in self.located.values())]))
+        return list(dict.fromkeys([self.type, *(kind for _, kind in self.path_by_schema.values())]))
 
     def is_of_kind(self, kind: pa.DataType, schema_ids: np.ndarray) -> np.ndarray:
         """Return True (bool [n]) for files of these schemas with the column in that type; for an unknown schema (-1),
         the table's type."""
-        ids = [number for number, (_, physical) in self.located.items() if physical == kind]
+        ids = [number for number, (_, physical) in self.path_by_schema.items() if physical == kind]
         return np.isin(schema_ids, [*ids, -1] if kind == self.type else ids)
 
 
@@ -72,32 +72,32 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
     name = top_level(instant.schema, column)
     field_id, below = instant.fields[name], column[len(name) + 1 :]
     default = instant.defaults.get(field_id)
-    located = {}
-    lacking = set()
+    path_by_schema = {}
+    schemas_without = set()
     for number, schema in enumerate(instant.file_schemas):
         path = schema.path_of(column_id)
         type_in_file = None if path is None else leaf_type(schema.schema, path)
         physical = schema.name_of(field_id)
         if path is not None and type_in_file is not None:
-            located[number] = (path, type_in_file)
+            path_by_schema[number] = (path, type_in_file)
         elif physical is None or ((below or default is None) and _lacks_field(schema, physical, below)):
-            lacking.add(number)
-    return ColumnInFiles(kind, located, frozenset(lacking), default)
+            schemas_without.add(number)
+    return ColumnInFiles(kind, path_by_schema, frozenset(schemas_without), default)
 
 
 def _elements_in_files(instant: Instant, derived: DerivedColumn) -> ColumnInFiles | None:
     assert derived.field is not None
     kind = derived_type(instant, derived)
-    located, lacking = {}, set()
+    path_by_schema, schemas_without = {}, set()
     for number, schema in enumerate(instant.file_schemas):
         physical = schema.name_of(derived.field)
         if physical is None:  # the default of a list column is always null
-            lacking.add(number)
+            schemas_without.add(number)
         elif (physical,) not in schema.nested:
             type_in_file = element_type(schema.schema.field(physical).type)
             if type_in_file is not None:
-                located[number] = (physical, type_in_file)
-    return None if kind is None else ColumnInFiles(kind, located, frozenset(lacking))
+                path_by_schema[number] = (physical, type_in_file)
+    return None if kind is None else ColumnInFiles(kind, path_by_schema, frozenset(schemas_without))
 
 
 def indexed_type(instant: Instant, name: str) -> pa.DataType:

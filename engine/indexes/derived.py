@@ -103,7 +103,7 @@ def indexed_name(instant: Instant, name: str) -> str:
     return instant.derived_names[same[0].id] if same else name
 
 
-def with_derived(instant: Instant, name: str, kind: str) -> tuple[Instant, str]:
+def ensure_derived(instant: Instant, name: str, kind: str) -> tuple[Instant, str]:
     """Return a version in which elements or an expression have an id, and their name inside an index. Raise SchemaError
     if they cannot be indexed."""
     is_list = is_list_column(instant, name)
@@ -146,17 +146,17 @@ def has_expression(instant: Instant, index: IndexState) -> bool:
     return any(one.expression is not None for one in instant.derived if one.id in index.columns)
 
 
-def serves(instant: Instant, index: IndexState) -> bool:
+def is_usable(instant: Instant, index: IndexState) -> bool:
     """Return True if the installed DuckDB computes the same values for an index's expressions as the index contains."""
     expressions = [one.expression for one in instant.derived if one.id in index.columns and one.expression is not None]
     if not expressions:
         return True
     from ..predicates import expressions as nodes
 
-    return all(nodes.serves(one.node, index.options.get("duckdb", "")) for one in expressions)
+    return all(nodes.has_same_values(one.node, index.options.get("duckdb", "")) for one in expressions)
 
 
-def renewed(instant: Instant, index: IndexState) -> IndexState:
+def reset(instant: Instant, index: IndexState) -> IndexState:
     """Return the definition of an index that the installed DuckDB cannot use, with nothing built."""
     from ..predicates.expressions import minor_version
     from ..state import Coverage
@@ -169,7 +169,7 @@ def names_by_path(instant: Instant) -> dict[tuple[str, ...], str]:
     """Return the names of the derived columns that usable indexes cover, by the paths that `with_implied` looks up."""
     names: dict[tuple[str, ...], str] = {}
     served = {
-        column for index in instant.indexes if instant.derived and serves(instant, index) for column in index.columns
+        column for index in instant.indexes if instant.derived and is_usable(instant, index) for column in index.columns
     }
     for one in instant.derived:
         if one.id not in served:

@@ -100,8 +100,8 @@ class EntrySorter:
         keys, values, _ = EntryBatch.concat(waiting, self.schema)
         if len(keys) < 2 or pc.all(pc.less(keys[:-1], keys[1:])).as_py():
             return new_entries(keys, values.combine_chunks())
-        order, is_again = sorted_keys(keys)  # a stable sort
-        order = order[np.append(~is_again[1:], True)]
+        order, is_repeat = sorted_keys(keys)  # a stable sort
+        order = order[np.append(~is_repeat[1:], True)]
         return new_entries(take_keys(keys, order), values.combine_chunks().take(from_numpy(order)))
 
     def _spill(self) -> None:

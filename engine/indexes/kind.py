@@ -22,7 +22,7 @@ from ...errors import InvalidArgumentError
 from ..state import IndexState, Instant, Run
 from ..state.coverage import covered_files
 from ..state.paths import run_path
-from .derived import serves
+from .derived import is_usable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,14 +81,14 @@ class BuildContext:
 class BuildResult:
     """The result of a build over the files that it was given.
 
-    runs           over all of these files except those left out
-    left_out       uint64 ids of files that cannot be read; they stay holes
-    not_reached    uint64 ids of files that were not indexed before the build was due
+    runs              over all of these files except the unreadable ones
+    unreadable_ids    uint64 ids of files that cannot be read; they stay holes
+    remaining_ids     uint64 ids of files that were not indexed before the build was due
     """
 
     runs: tuple[Run, ...]
-    left_out: Sequence[int] = ()
-    not_reached: Sequence[int] = ()
+    unreadable_ids: Sequence[int] = ()
+    remaining_ids: Sequence[int] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -98,22 +98,23 @@ class BuildResult:
     @classmethod
     def joined(cls, parts: Sequence[BuildResult]) -> BuildResult:
         """Return the combined result of several builds that each reached all of their files."""
-        return cls(tuple(run for part in parts for run in part.runs), [i for part in parts for i in part.left_out])
+        runs = tuple(run for part in parts for run in part.runs)
+        return cls(runs, [file_id for part in parts for file_id in part.unreadable_ids])
 
 
 @dataclass
 class CommitContext:
     """One attempt of a commit: what it adds and removes, with assigned ids.
 
-    after       the new instant, not yet published: its version, schema and columns are those of the new version
-    named_at    the version whose column names the tasks use
-    results     the results of the tasks; `added` contains their files with assigned ids, one item per result
-    removed     the removed files, as rows of the manifest
-    data        the table's storage, if an index without parts from tasks is built from the added files
+    after         the new instant, not yet published: its version, schema and columns are those of the new version
+    names_from    the version whose column names the tasks use
+    results       the results of the tasks; `added` contains their files with assigned ids, one item per result
+    removed       the removed files, as rows of the manifest
+    data          the table's storage, if an index without parts from tasks is built from the added files
     """
 
     after: Instant
-    named_at: Instant
+    names_from: Instant
     results: Sequence[TaskResult]
     added: Sequence[AddedFiles]
     removed: pa.Table
@@ -143,7 +144,7 @@ class CommitContext:
         found: dict[int, tuple[int, int, int]] = {}
         tops = {column.split(".")[0] for column in columns}
         for files in self.added:
-            is_same = self.named_at.columns == self.after.columns and not tops & {*files.result.updated}
+            is_same = self.names_from.columns == self.after.columns and not tops & {*files.result.updated}
             copies = files.result.copies if is_same else {}
             rows = (files.result.files.column(name).to_pylist() for name in ("path", "row_count", "row_groups"))
             for file_id, path, row_count, row_groups in zip(files.ids.tolist(), *rows, strict=True):
@@ -158,19 +159,19 @@ class CommitContext:
         """Return the parts that tasks built of an index with this encoding, and the added files without a part.
         Each part is paired with the ids of its task's files. Return None if no task has a part, or the index is not
         maintained by commits: then it does not cover the commit."""
-        paths = {number: path for path, number in self.named_at.ids.items()}
+        paths = {number: path for path, number in self.names_from.ids.items()}
         wanted = index.kind, tuple(paths.get(number) for number in index.columns), encoding
         parts: list[tuple[IndexPart, np.ndarray]] = []
-        left_out: list[int] = []
+        holes: list[int] = []
         for files in self.added:
             of_task = [] if files.result.index is None else files.result.index.parts
             part = next((one for one in of_task if (one.kind, one.columns, one.encoding) == wanted), None)
             if part is None:
-                left_out += files.ids.tolist()
+                holes += files.ids.tolist()
             else:
-                left_out += files.ids[[number is None for number in part.numbers]].tolist()
+                holes += files.ids[[number is None for number in part.numbers]].tolist()
                 parts.append((part, files.ids))
-        return (parts, left_out) if parts and index.maintain == "commit" else None
+        return (parts, holes) if parts and index.maintain == "commit" else None
 
 
 @dataclass
@@ -197,7 +198,7 @@ class BuildPart(Protocol):
     def paths(self) -> list[str]: ...
 
     @property
-    def not_reached(self) -> Sequence[int]: ...
+    def remaining_ids(self) -> Sequence[int]: ...
 
 
 @dataclass
@@ -356,7 +357,7 @@ class IndexKind(Protocol):
         """Return False if the index can no longer be used because a column changed its type: a refresh rebuilds it."""
         return True
 
-    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+    def updated_definition(self, instant: Instant, index: IndexState) -> IndexState:
         """Return the index's definition for the current columns. If its options differ, nothing counts as built, and a
         refresh rebuilds the index."""
         return index
@@ -413,13 +414,13 @@ def kind_or_none(name: object) -> IndexKind | None:
 
 def definition_of(kind: IndexKind, instant: Instant, index: IndexState) -> IndexState:
     """Return the index, or its new definition if the types or the included columns of the table changed."""
-    renewed = kind.renewed(instant, index)
-    return index if renewed.options == index.options else renewed
+    updated = kind.updated_definition(instant, index)
+    return index if updated.options == index.options else updated
 
 
 def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
     """Return what a writer's task needs for all indexes that commits maintain."""
-    kept = [index for index in instant.indexes if index.maintain == "commit" and serves(instant, index)]
+    kept = [index for index in instant.indexes if index.maintain == "commit" and is_usable(instant, index)]
     kinds = [(kind_or_none(index.kind), index) for index in kept]
     specs = [kind.part_spec(instant, index) for kind, index in kinds if kind is not None]
     return tuple(spec for spec in specs if spec is not None)
@@ -463,6 +464,6 @@ def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, o
     kinds = [kind for name in by_kind if (kind := kind_or_none(name)) is not None]
     for kind in sorted(kinds, key=lambda kind: kind.probe_order):
         instant, indexes = snapshot.instant, by_kind[kind.name]
-        current = [index for index in indexes if kind.is_current(instant, index) and serves(instant, index)]
+        current = [index for index in indexes if kind.is_current(instant, index) and is_usable(instant, index)]
         probes += kind.probes(snapshot, bound, current, damaged)
     return probes

@@ -2,7 +2,7 @@
 
 A probe of an index returns a `ProbeResult`: the outcomes that are possible for parts of the predicate, and sometimes
 rows. `Outcomes` is the intersection of all probes. `rows_matching` combines the rows that several indexes list into one
-set of rows per file. The set is stored as its rows, or as all rows except the stored ones (`is_all_but`).
+set of rows per file. The set is stored as its rows, or as all rows except the stored ones (`is_complement`).
 
 A set of rows answers a predicate in one of three ways:
 
@@ -20,8 +20,8 @@ The answers are combined by these rules:
     NOT    of at most: at least
 
 A pruner needs sets outside of which no row matches. So "at least" is stored as "at most all rows". The same is stored
-for a file that an index does not cover. It is neutral in AND, and absorbs in OR. `RowSets.is_exact` is True for exact
-sets.
+for a file that an index does not cover. It is neutral in AND, and absorbs in OR. `FileRows.is_exact` is True for
+exact sets.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ProbeResult:
     outcomes: Mapping[Node, np.ndarray]
     covered: np.ndarray
     fine: dict[str, FilterAddresses] = field(default_factory=dict)
-    rows: dict[Node, RowsOf] = field(default_factory=dict)
+    rows: dict[Node, PartRows] = field(default_factory=dict)
     stored: tuple[Any, ...] = ()
 
 
@@ -154,19 +154,19 @@ class Positions(NamedTuple):
 
 
 @dataclass
-class RowsOf:
+class PartRows:
     """The rows that one index lists for a part of the predicate, in some files.
 
     list_positions    returns rows of these files, and possibly of others. It is called on demand, because they may be
                       many
-    is_all_but        the part is TRUE in all rows except these
+    is_complement     the part is TRUE in all rows except these
     is_exact          True: the part is TRUE in exactly these rows. False: it is TRUE in no others
     covered           bool [files]: the files that the index covers
     count             the maximum number of rows; 0 for rows that are read by their positions in any case
     """
 
     list_positions: Callable[[], Positions]
-    is_all_but: bool
+    is_complement: bool
     is_exact: bool
     covered: np.ndarray
     count: int = 0
@@ -176,18 +176,18 @@ class RowsOf:
         """The rows; they are listed once."""
         return self.list_positions()
 
-    def selected(self, files: np.ndarray) -> RowsOf:
+    def selected(self, files: np.ndarray) -> PartRows:
         """Return the same for the files at some positions."""
         return self.covering(self.covered[files])
 
-    def covering(self, covered: np.ndarray) -> RowsOf:
+    def covering(self, covered: np.ndarray) -> PartRows:
         """Return the same for other files."""
         return replace(self, list_positions=lambda: self.positions, covered=covered)
 
-    def joined(self, other: RowsOf) -> RowsOf:
+    def joined(self, other: PartRows) -> PartRows:
         """Return these rows joined with those that another index lists for the same part and files. Two exact answers
         agree. If only one is exact, return it."""
-        if (self.is_all_but, self.is_exact) != (other.is_all_but, other.is_exact):
+        if (self.is_complement, self.is_exact) != (other.is_complement, other.is_exact):
             return self if self.is_exact and not other.is_exact else other
 
         def list_both() -> Positions:
@@ -198,44 +198,44 @@ class RowsOf:
         return replace(self, list_positions=list_both, covered=covered, count=count)
 
 
-RowsByPart = dict[Node, RowsOf]
+RowsByPart = dict[Node, PartRows]
 
 
-def add_rows(rows_of: RowsByPart, more: Mapping[Node, RowsOf]) -> None:
+def add_rows(rows_of: RowsByPart, more: Mapping[Node, PartRows]) -> None:
     """Add the rows that another index lists."""
     rows_of.update({part: rows_of[part].joined(rows) if part in rows_of else rows for part, rows in more.items()})
 
 
 @dataclass
-class RowSets:
+class FileRows:
     """A set of rows per file.
 
-    keys          int64, ascending, distinct: file << 40 | row
-    is_all_but    bool [files]: the set is all rows except those
-    is_exact      bool [files]: True: the predicate is TRUE in exactly these rows. False: it may be TRUE in these
+    keys             int64, ascending, distinct: file << 40 | row
+    is_complement    bool [files]: the set is all rows except those
+    is_exact         bool [files]: True: the predicate is TRUE in exactly these rows. False: it may be TRUE in these
     """
 
     keys: np.ndarray
-    is_all_but: np.ndarray
+    is_complement: np.ndarray
     is_exact: np.ndarray
 
     def lists(self, files: slice, is_given: np.ndarray) -> pa.Array:
         """Return the rows of each file of a slice that may match, as lists of int64, ascending. A list is null if the
         rows are unknown, if the set is all rows except some, or where `is_given` (bool [those files]) is False."""
-        first, stop, _ = files.indices(len(self.is_all_but))
+        first, stop, _ = files.indices(len(self.is_complement))
         offsets = np.searchsorted(self.keys, np.arange(first, stop + 1) << _ROW_BITS)
         values = from_numpy(self.keys[offsets[0] : offsets[-1]] & ((1 << _ROW_BITS) - 1))
-        valid = from_numpy(is_given & ~self.is_all_but[files]).buffers()[1]
+        valid = from_numpy(is_given & ~self.is_complement[files]).buffers()[1]
         buffers = [valid, pa.py_buffer((offsets - offsets[0]).astype(np.int64))]
         return pa.Array.from_buffers(pa.large_list(pa.int64()), stop - first, buffers, children=[values])
 
     def counts(self, row_counts: np.ndarray) -> np.ndarray:
         """Return the number of rows in each set (int64 [files]), given the row counts of the files."""
-        listed = np.bincount(self.keys >> _ROW_BITS, minlength=len(self.is_all_but)).astype(np.int64)
-        return np.where(self.is_all_but, row_counts - listed, listed)
+        listed = np.bincount(self.keys >> _ROW_BITS, minlength=len(self.is_complement)).astype(np.int64)
+        return np.where(self.is_complement, row_counts - listed, listed)
 
 
-def rows_matching(bound: Node, by_part: Mapping[Node, RowsOf], ids: np.ndarray) -> RowSets | None:
+def rows_matching(bound: Node, by_part: Mapping[Node, PartRows], ids: np.ndarray) -> FileRows | None:
     """Return the rows of files (uint64, ascending) in which a predicate may be TRUE; None if no index lists rows."""
     if not by_part or not len(ids):
         return None
@@ -251,12 +251,12 @@ class _Located:
     ids             uint64, ascending; `order` is the original position of each
     """
 
-    by_part: Mapping[Node, RowsOf]
+    by_part: Mapping[Node, PartRows]
     conjunctions: Mapping[Node, Sequence[And]]
     ids: np.ndarray
     order: np.ndarray
 
-    def rows_of(self, node: Node) -> RowSets:
+    def rows_of(self, node: Node) -> FileRows:
         if node in self.by_part:
             return self._located(node)
         if isinstance(node, Or):
@@ -271,10 +271,10 @@ class _Located:
                 for child in part.children:
                     exact[child] |= rows.is_exact
             both = _paired(_both, sets)
-            return RowSets(both.keys, both.is_all_but, np.logical_and.reduce(list(exact.values())))
+            return FileRows(both.keys, both.is_complement, np.logical_and.reduce(list(exact.values())))
         return _unknown(len(self.ids))
 
-    def _located(self, part: Node) -> RowSets:
+    def _located(self, part: Node) -> FileRows:
         listed = self.by_part[part]
         if not len(self.ids):
             return _unknown(0)
@@ -282,10 +282,10 @@ class _Located:
         place = self.order[nearest]
         is_listed = (self.ids[nearest] == listed.positions.file_ids) & listed.covered[place]
         keys = ascending_once(place[is_listed].astype(np.int64) << _ROW_BITS | listed.positions.rows[is_listed])
-        return RowSets(keys, np.where(listed.covered, listed.is_all_but, True), listed.covered & listed.is_exact)
+        return FileRows(keys, np.where(listed.covered, listed.is_complement, True), listed.covered & listed.is_exact)
 
 
-def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets]) -> RowSets:
+def _paired(combine: Callable[[FileRows, FileRows], FileRows], sets: list[FileRows]) -> FileRows:
     """Combine all sets into one, in pairs of neighbours. Combining one after the other would process the rows of the
     first set again for each other set."""
     while len(sets) > 1:
@@ -293,23 +293,23 @@ def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets])
     return sets[0]
 
 
-def _unknown(files: int) -> RowSets:
-    return RowSets(np.empty(0, dtype=np.int64), np.ones(files, dtype=bool), np.zeros(files, dtype=bool))
+def _unknown(files: int) -> FileRows:
+    return FileRows(np.empty(0, dtype=np.int64), np.ones(files, dtype=bool), np.zeros(files, dtype=bool))
 
 
-def _both(a: RowSets, b: RowSets) -> RowSets:
+def _both(a: FileRows, b: FileRows) -> FileRows:
     """Return the rows that are in both sets, per file."""
     in_a, in_b = a.keys >> _ROW_BITS, b.keys >> _ROW_BITS
     common = np.isin(a.keys, b.keys, assume_unique=True)
     common_b = np.isin(b.keys, a.keys, assume_unique=True)
     # Keep keys of a: those in both if both list; those not in b if b is "all but"; all of them if both are "all but".
-    keep_a = np.where(a.is_all_but[in_a], b.is_all_but[in_a], np.where(b.is_all_but[in_a], ~common, common))
-    keep_b = a.is_all_but[in_b] & ~common_b
+    keep_a = np.where(a.is_complement[in_a], b.is_complement[in_a], np.where(b.is_complement[in_a], ~common, common))
+    keep_b = a.is_complement[in_b] & ~common_b
     keys = np.sort(np.concatenate([a.keys[keep_a], b.keys[keep_b]]))
-    return RowSets(keys, a.is_all_but & b.is_all_but, a.is_exact & b.is_exact)
+    return FileRows(keys, a.is_complement & b.is_complement, a.is_exact & b.is_exact)
 
 
-def _either(a: RowSets, b: RowSets) -> RowSets:
+def _either(a: FileRows, b: FileRows) -> FileRows:
     """Return the rows that are in either set, per file."""
-    neither = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
-    return RowSets(neither.keys, ~neither.is_all_but, neither.is_exact)
+    neither = _both(FileRows(a.keys, ~a.is_complement, a.is_exact), FileRows(b.keys, ~b.is_complement, b.is_exact))
+    return FileRows(neither.keys, ~neither.is_complement, neither.is_exact)

@@ -151,7 +151,7 @@ def minor_version() -> str:
     return ".".join(version().split(".")[:2])
 
 
-def serves(node: Tree, duckdb_version: str) -> bool:
+def has_same_values(node: Tree, duckdb_version: str) -> bool:
     """Return True if the installed DuckDB computes the same values as a minor version did."""
     return functions_of(node) <= PINNED or duckdb_version == minor_version()
 
@@ -223,7 +223,7 @@ class Computation:
     def values(self, columns: Sequence[pa.Array]) -> pa.Array:
         """Return the value in each row. Raise SchemaError if DuckDB fails, or its version may compute other values."""
         text, dtype, pairs = sql_of(self.node), value_type(self.node), zip(columns, self.schema, strict=True)
-        if not serves(self.node, self.duckdb):
+        if not has_same_values(self.node, self.duckdb):
             raise SchemaError(f"{text} is indexed by DuckDB {self.duckdb}, and DuckDB {minor_version()} is installed")
         try:
             columns_in(parse_sql(text), text, self.schema, are_tested=True)  # an index may have an untrusted source

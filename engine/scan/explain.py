@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
-from ..indexes.derived import is_list_column, names_by_path, serves
+from ..indexes.derived import is_list_column, is_usable, names_by_path
 from ..predicates import (
     Residual,
     Term,
@@ -68,7 +68,7 @@ def remarks(plan: PlannedScan) -> list[str]:
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     for index in plan.instant.indexes:
-        if not serves(plan.instant, index):
+        if not is_usable(plan.instant, index):
             label = f"{index.kind}({', '.join(plan.instant.names_of(index))})"
             lines.append(
                 f"{label} is not used: DuckDB {index.options.get('duckdb', '')} built it, and another version may "

@@ -134,7 +134,7 @@ def _proven_values(groups: RowGroupBounds, is_max: bool) -> pa.Array:
     end = bounds.upper if is_max else bounds.lower
     column = context.columns_in_files.get(groups.column)
     is_there, has_nan = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-    located = {} if column is None else column.located
+    located = {} if column is None else column.path_by_schema
     schema_of = np.array([task.schema_id for task in groups.tasks], dtype=np.int64)[fine.task]
     for path in dict.fromkeys(path for path, _ in located.values()):
         ids = [number for number, place in located.items() if place[0] == path]

@@ -142,8 +142,8 @@ def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
     key_rows = np.flatnonzero(is_complete)
     encoded = code.encode([column.filter(from_numpy(is_complete)) for column in columns])
-    order, is_again = sorted_keys(encoded)
-    order = order[~is_again]
+    order, is_repeat = sorted_keys(encoded)
+    order = order[~is_repeat]
     return KeySet(code, keys.column_names, take_keys(encoded, order), key_rows[order])
 
 

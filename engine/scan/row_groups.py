@@ -137,11 +137,11 @@ def evidence_in_row_groups(
         return []
     schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
     evidences: ColumnEvidence = []
-    lacking = np.isin(schema_of, list(in_files.lacking))
+    lacking = np.isin(schema_of, list(in_files.schemas_without))
     if lacking.any():
-        evidences.append((in_files.evidence_where_lacking(count), lacking))
-    for path, kind in dict.fromkeys(in_files.located.values()):
-        ids = [number for number, place in in_files.located.items() if place == (path, kind)]
+        evidences.append((in_files.evidence_where_absent(count), lacking))
+    for path, kind in dict.fromkeys(in_files.path_by_schema.values()):
+        ids = [number for number, place in in_files.path_by_schema.items() if place == (path, kind)]
         covered = np.isin(schema_of, ids)
         if covered.any():
             rows, entry_rows = fine.of_column(path)

@@ -23,7 +23,7 @@ from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
 from ..indexes.columns import union_by_slice
-from ..indexes.probe_results import Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
+from ..indexes.probe_results import FileRows, Outcomes, PartRows, ProbeResult, RowsByPart, add_rows, rows_matching
 from ..predicates import ANY, Node, Term, can_match, only_true, term_outcomes, terms_of
 from ..predicates.possible_values import Evidence
 from ..state.manifest import BASE, DELETE, LOG, any_of, slices_of
@@ -73,7 +73,7 @@ class PruningState:
     @classmethod
     def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> PruningState:
         """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
-        rows: RowsByPart = {bound: RowsOf(lambda: positions, False, True, covered)}
+        rows: RowsByPart = {bound: PartRows(lambda: positions, False, True, covered)}
         predicate_outcomes = np.full(named.count, ANY, dtype=np.uint8)  # of whole units they are not known
         ids, outcomes = to_numpy(named.files.column("file_id")), Outcomes.unknown(terms_of(bound), named.count)
         return cls(bound, ids, outcomes, named, rows=rows, predicate_outcomes=predicate_outcomes)
@@ -96,19 +96,19 @@ class PruningState:
         return only_true(self.predicate_outcomes)
 
     @cached_property
-    def rows_matching(self) -> RowSets | None:
+    def rows_matching(self) -> FileRows | None:
         """The rows of each file in which the predicate may be TRUE; None where no index knows any."""
         return rows_matching(self.bound, self.rows, self.ids)
 
     @cached_property
-    def rows_to_read(self) -> RowSets | None:
+    def rows_to_read(self) -> FileRows | None:
         """`rows_matching`, if rows should be read by their positions. If one index alone names many of the rows, these
         are in nearly every row group, and a plain read with the predicate takes less time: 3 million rows in 60 files,
         of which 10% match, took 166 ms of processor time by positions, 124 by DuckDB alone."""
         if len(self.rows) == 1:
             (one,) = self.rows.values()
             row_count = int(to_numpy(self.units.files.column("row_count")).sum())
-            if not one.is_all_but and one.count > max(_POSITIONS_MIN, row_count // _POSITIONS_SHARE):
+            if not one.is_complement and one.count > max(_POSITIONS_MIN, row_count // _POSITIONS_SHARE):
                 return None
         return self.rows_matching
 
@@ -116,7 +116,7 @@ class PruningState:
     def has_all_rows(self) -> bool:
         """An index has named the very rows that match, in every file, and they are read by their positions."""
         rows = self.rows_to_read
-        return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_single_file_slice).all())
+        return rows is not None and bool((rows.is_exact & ~rows.is_complement & self.units.is_single_file_slice).all())
 
     def decided_terms(self) -> set[Term]:
         """The terms for which, or for a conjunction with which, the rows of every file are known in which they are

@@ -61,7 +61,7 @@ class CacheInfo:
 class _Entry:
     thing: Any
     size_bytes: int
-    last_used: int  # the number of the last query that used it: see `Cache.begin_question`
+    last_used: int  # the number of the last query that used it: see `Cache.begin_query`
 
 
 class Cache:
@@ -109,7 +109,7 @@ class Cache:
                 self._shrink()
             return thing
 
-    def begin_question(self) -> None:
+    def begin_query(self) -> None:
         """Begin the next query: see `load_if_room`."""
         with _lock:
             self._question += 1
@@ -247,13 +247,13 @@ class CachedRun:
         """Return whether the cache contains an object under `name`."""
         return self._cache.holds((self.key, name))
 
-    def decoded(self, name: Hashable, decode: Callable[[], T], is_little: Callable[[T], bool] | None = None) -> T:
+    def decoded(self, name: Hashable, decode: Callable[[], T], is_cacheable: Callable[[T], bool] | None = None) -> T:
         """Return the result of `decode`. It is cached under `name`, which is not None, if the run is small or
-        `is_little` returns true for the result."""
+        `is_cacheable` returns true for the result."""
         thing = self._cache.get((self.key, name))
         if thing is None:
             thing = decode()
-            if self.is_small or (is_little is not None and is_little(thing)):
+            if self.is_small or (is_cacheable is not None and is_cacheable(thing)):
                 thing = self._cache.put((self.key, name), thing, bytes_of(thing))
         return thing
 

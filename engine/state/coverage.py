@@ -27,7 +27,7 @@ class Run:
     first_key: str = ""
     last_key: str = ""
 
-    def may_hold(self, prefix: bytes) -> bool:
+    def may_contain(self, prefix: bytes) -> bool:
         """Return False if no key of this run begins with the prefix."""
         low = prefix.hex()
         return self.entries > 0 and self.last_key >= low and self.first_key[: len(low)] <= low

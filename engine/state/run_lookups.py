@@ -61,7 +61,7 @@ def get_by_ids(
     the columns). `ids`: uint64, ascending. Raise DamagedRun."""
     layers = []
     for run in reversed(runs) if len(ids) else ():
-        if run.may_hold(prefix):
+        if run.may_contain(prefix):
             with reading_run(run):
                 layers += _read(readers.reader(run), readers.storage, prefix, columns, ids)
     return newest_numbered(layers, columns, schema)
@@ -74,7 +74,7 @@ def numbered_entries(
     layers = []
     names = tuple(columns)
     for run in reversed(runs):
-        if run.may_hold(prefix):
+        if run.may_contain(prefix):
             with reading_run(run):
                 kept = readers.kept_rows(run)
                 layer = None if kept is None else _layer_of(kept, prefix, names)

@@ -60,7 +60,7 @@ class RunReaders:
 
     def __init__(self, storage: Storage, *, shared: bool = True, keeps_groups: bool = False):
         self.storage, self.keeps_groups = storage, keeps_groups
-        self.in_memory: dict[str, bytes] = {}  # the data passed to `holding`, by path
+        self.in_memory: dict[str, bytes] = {}  # the data passed to `with_run_in_memory`, by path
         self._is_shared = shared
         self._begin()
 
@@ -72,7 +72,7 @@ class RunReaders:
         self._keys: dict[str, RunKey] = {}
         self._to_keep: dict[str, tuple[Run, pa.Table]] = {}  # the rows passed to `keep_rows`, by path
 
-    def holding(self, run: Run, data: bytes) -> RunReaders:
+    def with_run_in_memory(self, run: Run, data: bytes) -> RunReaders:
         """Return readers of the same runs, and of one more that exists only in memory, under a path of no other run."""
         readers = RunReaders(self.storage, keeps_groups=self.keeps_groups)
         readers.in_memory = {**self.in_memory, run.path: data}
@@ -101,12 +101,12 @@ class RunReaders:
         run: Run,
         name: Hashable,
         decode: Callable[[SortedFileReader], T],
-        is_little: Callable[[T], bool] | None = None,
+        is_cacheable: Callable[[T], bool] | None = None,
     ) -> T:
         """Return the result of `decode` with a run's reader. It is cached under `name` if the run is small, or if
-        `is_little` returns true for the result."""
+        `is_cacheable` returns true for the result."""
         reader, cached = self._opened(run)
-        return cached.decoded(name, lambda: decode(reader), is_little)
+        return cached.decoded(name, lambda: decode(reader), is_cacheable)
 
     def holds(self, run: Run, name: Hashable) -> bool:
         """Return whether what was decoded of a run under `name` is cached."""
@@ -180,9 +180,9 @@ class RunReaders:
         name = ("group", section.name)
         return self._opened(run)[1].loaded_if_room(name, section.rows * section.stride, load)
 
-    def begin_question(self) -> None:
+    def begin_query(self) -> None:
         """Begin the next query of groups of filters: see `Cache.load_if_room`."""
-        self._cache.begin_question()
+        self._cache.begin_query()
 
     def forget(self, run: Run) -> None:
         """Drop a run that turned out damaged, or is about to be removed."""

@@ -90,7 +90,7 @@ class Snapshot:
                 prefix, text = KEYS.prefix(kind=KIND_PARTITION), partition.encode("utf-8", "surrogatepass")
                 runs, wanted = self.instant.manifest, [((0, (1 << 64) - 1), [text])]
                 numbers = numbers_with(self.readers, runs, prefix, wanted, "partition", RUN_SCHEMA, keep=False)
-                if len(numbers) and sum(run.may_hold(prefix) for run in runs) > 1:
+                if len(numbers) and sum(run.may_contain(prefix) for run in runs) > 1:
                     numbers, _ = get_by_ids(self.readers, runs, prefix, numbers, [], RUN_SCHEMA)
             return int(numbers[0]) >> 32 if len(numbers) else None
         return self.ids_by_text().get(partition)

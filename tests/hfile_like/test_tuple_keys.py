@@ -100,10 +100,10 @@ def test_keys_order_as_the_tuples_do_and_give_them_back(data: st.DataObject) -> 
         assert [_compare(*pair) for pair in zip(_sortable(back), _sortable(column), strict=True)] == [0] * len(column)
         assert 0.0 not in _sortable(back) or all(math.copysign(1, v) > 0 for v in _sortable(back) if v == 0.0)
 
-    order, is_again = sorted_keys(keys)
+    order, is_repeat = sorted_keys(keys)
     wanted = sorted(range(len(tuples)), key=cmp_to_key(lambda i, j: _compare_tuples(tuples[i], tuples[j])))
     assert order.tolist() == wanted
-    assert is_again.tolist() == [i > 0 and texts[wanted[i]] == texts[wanted[i - 1]] for i in range(len(wanted))]
+    assert is_repeat.tolist() == [i > 0 and texts[wanted[i]] == texts[wanted[i - 1]] for i in range(len(wanted))]
 
 
 @st.composite

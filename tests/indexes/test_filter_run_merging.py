@@ -87,7 +87,7 @@ def _found(storage: Counted, runs: Sequence[Run], hashes: np.ndarray, hash_name:
 def _found_with(readers: RunReaders, run: Run, hashes_under: Callable) -> set[int]:
     opened = FilterRun(readers, run)
     own = EVERY[opened.coarse.files.contains(EVERY)]
-    return set(own[opened.may_hold([hashes_under], own)[0]].tolist())
+    return set(own[opened.may_contain([hashes_under], own)[0]].tolist())
 
 
 @pytest.fixture

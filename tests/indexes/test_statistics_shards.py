@@ -103,7 +103,7 @@ def test_a_look_up_opens_the_shard_of_its_column_and_no_other(wide: tuple[ss.Tab
     _check_ranges(index.runs)
     for name in ("c00", "c42", "c43", "c99"):
         prefix = stats.file_prefix(table.handle.instant.columns[name])
-        holding = [run.path for run in index.runs if run.may_hold(prefix)]
+        holding = [run.path for run in index.runs if run.may_contain(prefix)]
         assert len(holding) == 1
         table.handle.forget()
         fresh = ss.open(table.location, on_stale="ignore")

@@ -229,7 +229,7 @@ def test_a_cache_does_what_a_list_does(steps: list[tuple[str, int, int]]) -> Non
         elif step == "question":
             model.question += size
             for _ in range(size):
-                mine.begin_question()
+                mine.begin_query()
         elif step == "forget":
             mine.forget(lambda run, name=name: run[0] == f"root {name}")
             model.held = [held for held in model.held if held[0] % 3 != name]

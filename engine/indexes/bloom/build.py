@@ -82,9 +82,9 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Build
             with closing(built):
                 writer.add_filters(file_id, built.filters, built.hash_name)
 
-        left_out, not_reached = each_file(files, job, f"bloom({column})", read, take, BUILD_THREADS)
+        unreadable_ids, remaining_ids = each_file(files, job, f"bloom({column})", read, take, BUILD_THREADS)
         run = writer.finish((1, handle.version))
-    return BuildResult((run,), left_out, not_reached)
+    return BuildResult((run,), unreadable_ids, remaining_ids)
 
 
 # -- the filters of a task --------------------------------------------------------------------------------------------

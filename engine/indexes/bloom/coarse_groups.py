@@ -145,7 +145,7 @@ class CoarseGroups:
         """Return the row tables of the groups."""
         return [reader.row_tables()[section_name(group)] for group in range(len(self.hashes))]
 
-    def is_little(self) -> bool:
+    def is_cacheable(self) -> bool:
         """Return True if it is small enough to cache."""
         return 4 * self.members + 16 * (len(self.files.first) + len(self.others.first)) <= 1 << 20
 

@@ -229,10 +229,10 @@ class FilterRun:
     def __init__(self, readers: RunReaders, run: Run):
         """Open a run. Raise CorruptionError, FormatVersionError, FileMissingError."""
         self.run, self.reader = run, readers.reader(run)
-        self.coarse = readers.decoded(run, CoarseGroups, CoarseGroups.of, CoarseGroups.is_little)
+        self.coarse = readers.decoded(run, CoarseGroups, CoarseGroups.of, CoarseGroups.is_cacheable)
         self._readers = readers
 
-    def may_hold(self, hashes_under: Sequence[HashesUnder], ids: np.ndarray) -> list[np.ndarray]:
+    def may_contain(self, hashes_under: Sequence[HashesUnder], ids: np.ndarray) -> list[np.ndarray]:
         """Return, for each query, the files (bool [files]) of this run that may contain one of its values. They include
         files whose hash the query does not have."""
         is_remote = self._readers.storage.is_remote

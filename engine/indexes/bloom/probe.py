@@ -50,24 +50,24 @@ def probe_filters(
     """Return bool [1, file] per term, False if the file cannot contain its values, and the locations of the fine
     filters. Raise DamagedRun."""
     ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
-    may_hold = {term: np.ones((1, len(ids)), dtype=bool) for term in values_of}
+    may_contain = {term: np.ones((1, len(ids)), dtype=bool) for term in values_of}
     places = FilterAddresses.nowhere(ids)
     hashes_under = [_hashes_of(values) for values in values_of.values()]
-    readers.begin_question()
+    readers.begin_query()
 
     def probed(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
             opened = FilterRun(readers, run)
             own_files = np.flatnonzero(opened.coarse.files.contains(ids) & covered)
-            return opened, own_files, opened.may_hold(hashes_under, ids[own_files]) if len(own_files) else []
+            return opened, own_files, opened.may_contain(hashes_under, ids[own_files]) if len(own_files) else []
 
     runs = [run for run in index.runs if run.path not in files.damaged]
-    for opened, own_files, may_hold_one in side_by_side(readers.storage, probed, runs, "skipstone-filters"):
+    for opened, own_files, may_contain_one in side_by_side(readers.storage, probed, runs, "skipstone-filters"):
         if len(own_files):
-            for flags, hits in zip(may_hold.values(), may_hold_one, strict=True):
+            for flags, hits in zip(may_contain.values(), may_contain_one, strict=True):
                 flags[0, own_files] &= hits
             places.add(opened, own_files)
-    return may_hold, places
+    return may_contain, places
 
 
 def _hashes_of(values: pa.Array) -> HashesUnder:

@@ -96,12 +96,12 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
         return grams.entries(row["file_id"])
 
     with _sorter() as sorter:
-        left_out, not_reached = each_file(
+        unreadable_ids, remaining_ids = each_file(
             files, job, f"{NAME}({column})", read, lambda _, entries: sorter.add_entries(entries)
         )
         path = job.path(handle.index_storage, f"n{index.columns[0]}")
         runs = write_runs(handle.index_storage, lambda _: path, sorter.sorted(), (1, handle.version), FORMAT)
-    return BuildResult(runs, left_out, not_reached)
+    return BuildResult(runs, unreadable_ids, remaining_ids)
 
 
 # -- the grams of a task ----------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class NgramKind(IndexKind):
         kind = leaf_type(instant.schema, instant.path_of(index.columns[0]))
         return index.options["grams"] == VERSION and kind is not None and is_text(kind)
 
-    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+    def updated_definition(self, instant: Instant, index: IndexState) -> IndexState:
         options = {"ignore_case": index.options["ignore_case"]}
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)

@@ -17,7 +17,7 @@ from ...state.coverage import without_lost
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import side_by_side
 from ..kind import ProbedFiles
-from ..probe_results import Positions, ProbeResult, RowsOf
+from ..probe_results import PartRows, Positions, ProbeResult
 from .format import FILE, GROUP_BUCKETS, KEYS, blocks_in, checked_files, ranges_of, rows_in
 from .grams import grams_of
 
@@ -93,7 +93,7 @@ class GramProbe:
                 answers[part].add(grams, flags, places, is_new)
         self.note = f"{kept:,} of {total:,} blocks of rows may match"
         outcomes: dict[Node, np.ndarray] = {}
-        rows: dict[Node, RowsOf] = {}
+        rows: dict[Node, PartRows] = {}
         for part, answer in answers.items():
             outcomes[part] = np.where(answer.may_match, np.uint8(ANY), np.uint8(ANY & ~TRUE))
             if answer.row_count <= ROWS_MAX:
@@ -124,7 +124,7 @@ class _Answer:
         self.ranges.append((places[file[chosen]], starts[chosen], counts[chosen]))
         self.row_count += int(counts[chosen].sum())
 
-    def rows_of(self, ids: np.ndarray) -> RowsOf:
+    def rows_of(self, ids: np.ndarray) -> PartRows:
         """Return the rows that may match; the part is not TRUE in any other."""
         nothing = np.empty(0, dtype=np.int64)
         ranges = [(nothing, nothing, nothing), *self.ranges]
@@ -133,7 +133,7 @@ class _Answer:
         file, starts, counts = file[order], starts[order], counts[order]
         rows = ranges_of(starts, counts)
         positions = Positions(np.repeat(ids[file], counts), np.zeros(len(rows), dtype=np.int32), rows)
-        return RowsOf(lambda: positions, is_all_but=False, is_exact=False, covered=self.listed)
+        return PartRows(lambda: positions, is_complement=False, is_exact=False, covered=self.listed)
 
 
 class RunGrams:

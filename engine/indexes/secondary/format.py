@@ -192,16 +192,16 @@ class GroupedRows:
         """Yield the entries, ascending, of the keys at `places` (int64, ascending; None: of all), in bounded batches.
         All rows are sorted together: equal values keep the order of files and rows. If a row has a value twice, it is
         once in its entry."""
-        order, is_again = sorted_keys(self.keys, self._layout.place_bytes, places)
+        order, is_repeat = sorted_keys(self.keys, self._layout.place_bytes, places)
         group_of = self._group_of[order]
-        is_again[1:] &= group_of[1:] == group_of[:-1]
+        is_repeat[1:] &= group_of[1:] == group_of[:-1]
         rows = order + self._shifts[group_of] if self._rows is None else self._rows[order]
         if self._rows is not None:
-            is_new = ~is_again
+            is_new = ~is_repeat
             is_new[1:] |= rows[1:] != rows[:-1]
             if not is_new.all():
-                order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
-        starts = np.flatnonzero(~is_again) if self._layout.is_plain else np.arange(len(order))
+                order, rows, is_repeat = order[is_new], rows[is_new], is_repeat[is_new]
+        starts = np.flatnonzero(~is_repeat) if self._layout.is_plain else np.arange(len(order))
         ends = np.append(starts[1:], len(order))
         for low in range(0, len(starts), entries_max):
             own = slice(low, low + entries_max)
@@ -209,7 +209,7 @@ class GroupedRows:
             if self._layout.is_plain:
                 span = slice(int(first[0]), int(ends[own][-1]))
                 counts = ends[own] - first
-                delta = delta_coded(rows[span], is_again[span], counts)
+                delta = delta_coded(rows[span], is_repeat[span], counts)
                 columns = [from_numpy(rows[first]), from_numpy(counts.astype(np.int32)), delta]
             else:
                 columns = [taken(column, order[first]) for column in self._included]
@@ -245,12 +245,12 @@ def with_ending(keys: pa.BinaryArray, endings: np.ndarray) -> pa.BinaryArray:
     return pc.binary_join_element_wise(keys, binary_rows(np.ascontiguousarray(endings)), empty_bytes())
 
 
-def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> pa.Array:
-    """Return the column `more` of entries from rows (int64 [sum of counts], entry by entry); `is_again` marks all but
+def delta_coded(rows: np.ndarray, is_repeat: np.ndarray, counts: np.ndarray) -> pa.Array:
+    """Return the column `more` of entries from rows (int64 [sum of counts], entry by entry); `is_repeat` marks all but
     the first of each entry."""
-    if not is_again.any():
+    if not is_repeat.any():
         return pa.nulls(len(counts), pa.binary())
-    others = np.flatnonzero(is_again)
+    others = np.flatnonzero(is_repeat)
     deltas = (rows[others] - rows[others - 1] - 1).astype(np.uint64)
     sizes = np.ones(len(deltas), dtype=np.int64)
     for width in range(1, _VARINT_BYTES_MAX):

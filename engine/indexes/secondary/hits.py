@@ -65,9 +65,9 @@ class Hits:
         if order is None:
             order = np.arange(len(self.rows))
         ids, rows = self.file_ids[order], self.rows[order]
-        is_again = np.zeros(len(order), dtype=bool)
-        is_again[1:] = (ids[1:] == ids[:-1]) & (rows[1:] == rows[:-1])
-        return np.sort(order[~is_again])
+        is_repeat = np.zeros(len(order), dtype=bool)
+        is_repeat[1:] = (ids[1:] == ids[:-1]) & (rows[1:] == rows[:-1])
+        return np.sort(order[~is_repeat])
 
     def once(self) -> Hits:
         """Return the entries, one per file and row."""

@@ -137,16 +137,16 @@ _RANGES = ("<", "<=", ">", ">=")
 class IndexMatch:
     """A part of a predicate that an index can look up.
 
-    part          of the predicate: a term, a negated one, or a conjunction of terms, possibly a part of a larger one
-    key_parts     the conditions on the first columns of the key
-    is_all_but    the part is TRUE in all rows except those found
-    is_exact      the part is TRUE in all rows found; else it may be. It is TRUE in no other row
-    is_whole      the key's columns are exactly the tested columns
+    part             of the predicate: a term, a negated one, or a conjunction of terms, possibly a part of a larger one
+    key_parts        the conditions on the first columns of the key
+    is_complement    the part is TRUE in all rows except those found
+    is_exact         the part is TRUE in all rows found; else it may be. It is TRUE in no other row
+    is_whole         the key's columns are exactly the tested columns
     """
 
     part: Node
     key_parts: tuple[Part, ...]
-    is_all_but: bool = False
+    is_complement: bool = False
     is_exact: bool = True
     is_whole: bool = False
 
@@ -229,13 +229,12 @@ def _negation(node: Node, column: str) -> IndexMatch | None:
     """Return the look-up of an inequality, by the rows in which it is not TRUE."""
     if isinstance(node, Term) and _is_negated(node) and node.column == column:
         values = pa.chunked_array([node.values, *null_column(1, node.values.type).chunks])
-        return IndexMatch(node, (Values(values),), is_all_but=True, is_whole=True)
-    if isinstance(node, Not) and isinstance(node.child, Term) and node.child.column == column:
-        is_never_null = node.child.op in ("<=>", "is_null")
-        return (
-            IndexMatch(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True) if is_never_null else None
-        )
-    return None
+        return IndexMatch(node, (Values(values),), is_complement=True, is_whole=True)
+    if not (isinstance(node, Not) and isinstance(node.child, Term) and node.child.column == column):
+        return None
+    if node.child.op not in ("<=>", "is_null"):  # these are never NULL
+        return None
+    return IndexMatch(node, (Values(_values(node.child)),), is_complement=True, is_whole=True)
 
 
 def _values(term: Term) -> pa.Array | pa.ChunkedArray:

@@ -20,9 +20,9 @@ from ...state.coverage import without_lost
 from ...state.run_format import SHARD_BYTES
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_type
-from ..derived import serves, source_of
+from ..derived import is_usable, source_of
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
-from ..probe_results import ProbeResult, RowsOf
+from ..probe_results import PartRows, ProbeResult
 from .format import NAME, layout_of, run_format, stored_type
 from .included import StoredRows, included_names, included_option
 from .key_ranges import IndexMatch, KeyRanges, key_ranges, matches_of
@@ -70,7 +70,7 @@ class SecondaryKind(IndexKind):
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
         reached = _up_to(files, PUBLISHED_ROWS)
-        runs, left_out = _built(
+        runs, unreadable_ids = _built(
             handle.storage,
             handle.instant,
             index,
@@ -81,7 +81,7 @@ class SecondaryKind(IndexKind):
             job.progress,
             is_alone=not job.part,
         )
-        return BuildResult(runs, left_out, files.column("file_id")[reached:].to_pylist())
+        return BuildResult(runs, unreadable_ids, files.column("file_id")[reached:].to_pylist())
 
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
         from .sort import KeyPartSpec
@@ -98,7 +98,7 @@ class SecondaryKind(IndexKind):
         if not self.is_current(work.after, index):
             return index
         types, layout = _types(work.after, index), layout_of(index.options.get("include"))
-        if work.data is not None and work.added and index.maintain == "commit" and serves(work.after, index):
+        if work.data is not None and work.added and index.maintain == "commit" and is_usable(work.after, index):
             return _built_by_commit(index, work, work.data)
         sorter = ValueSorter(OrderedCode(types), PART_MEMORY_BYTES, layout=layout)
         form = run_format(index.options["shard_bytes"], layout=layout)
@@ -117,7 +117,7 @@ class SecondaryKind(IndexKind):
     def is_current(self, instant: Instant, index: IndexState) -> bool:
         return index.options["types"] == [ordered_class(kind) for kind in _types(instant, index)]
 
-    def renewed(self, instant: Instant, index: IndexState) -> IndexState:
+    def updated_definition(self, instant: Instant, index: IndexState) -> IndexState:
         if "include" not in index.options and self.is_current(instant, index):
             return index
         options: dict[str, Any] = {"shard_bytes": index.options["shard_bytes"]}
@@ -296,18 +296,18 @@ class PositionsProbe:
         found = self.reader.found(self.ranges)
         hits = self.reader.hits_of(found)
         row_count = int(hits.counts.sum(dtype=np.int64))
-        rows: dict[Node, RowsOf] = {}
+        rows: dict[Node, PartRows] = {}
         stored: tuple[StoredRows, ...] = ()
         if row_count > ROWS_MAX:
             self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
         else:
-            if not self.reader.layout.is_plain and not self.fit.is_all_but:
+            if not self.reader.layout.is_plain and not self.fit.is_complement:
                 stored = (StoredRows(self.index, self.fit.part, self.names, self.reader.code, found),)
             listed = partial(self.reader.listed, hits)
-            rows[self.fit.part] = RowsOf(listed, self.fit.is_all_but, self.fit.is_exact, covered, row_count)
+            rows[self.fit.part] = PartRows(listed, self.fit.is_complement, self.fit.is_exact, covered, row_count)
         counts = _sums(ids, hits.file_ids, hits.counts)
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
-        if not self.fit.is_all_but:
+        if not self.fit.is_complement:
             impossible = covered & (counts == 0)
         elif self.reader.has_elements:  # a row with several elements is counted several times
             impossible = np.zeros(len(ids), dtype=bool)

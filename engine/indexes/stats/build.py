@@ -37,8 +37,8 @@ class StatsPart:
     """The statistics of an index's columns in some files, and the ids of files that could not be read."""
 
     added: AddedFiles
-    left_out: list[int]
-    not_reached: Sequence[int] = ()
+    unreadable_ids: list[int]
+    remaining_ids: Sequence[int] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -47,15 +47,15 @@ class StatsPart:
 
 def join_parts(handle: Handle, index: IndexState, parts: Sequence[StatsPart], job: BuildContext) -> BuildResult:
     """Return runs over the parts of `read_part`, with the aggregates of partitions, over the files of all parts."""
-    left_out = [file_id for part in parts for file_id in part.left_out]
+    unreadable_ids = [file_id for part in parts for file_id in part.unreadable_ids]
     added = [part.added for part in parts if len(part.added.ids)]
     for part in parts:
         if not len(part.added.ids):
             for path in part.paths:
                 handle.index_storage.delete(path)
     if not added:
-        return BuildResult((), left_out)
-    return BuildResult(_written(handle, handle.instant, index, added, job.transaction, job.leftovers), left_out)
+        return BuildResult((), unreadable_ids)
+    return BuildResult(_written(handle, handle.instant, index, added, job.transaction, job.leftovers), unreadable_ids)
 
 
 def stats_of_new_columns(

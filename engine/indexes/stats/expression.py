@@ -46,14 +46,14 @@ def computed_part(handle: Handle, index: IndexState, files: pa.Table, job: Build
         schema = files_by_id[file_id][1]
         computed.append((file_id, -1 if schema is None else schema, found))
 
-    holes, not_reached = each_file(files, job, f"stats({name})", read, take)
-    return StatsPart(_added(name, computed), holes, not_reached)
+    holes, remaining_ids = each_file(files, job, f"stats({name})", read, take)
+    return StatsPart(_added(name, computed), holes, remaining_ids)
 
 
 def committed_part(index: IndexState, work: CommitContext) -> tuple[AddedFiles, list[int]] | None:
     """Return the statistics that the tasks of a commit computed, and the ids of the other added files. Return None if
     the index does not cover the commit: no task computed any, or the table's schema changed during the commit."""
-    found = work.parts_of(index) if work.named_at.schema == work.after.schema else None
+    found = work.parts_of(index) if work.names_from.schema == work.after.schema else None
     if found is None:
         return None
     parts, holes = found

@@ -73,7 +73,7 @@ class StatsKind(IndexKind):
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
         part = self.build_part(handle, index, files, job)
-        return replace(self.join_parts(handle, index, [part], job), not_reached=part.not_reached)
+        return replace(self.join_parts(handle, index, [part], job), remaining_ids=part.remaining_ids)
 
     def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
         from .build import read_part
@@ -112,7 +112,7 @@ class StatsKind(IndexKind):
             if computed is not None:
                 added, holes = [computed[0]], computed[1]
         elif not is_left_behind:
-            added, holes = files_for_index(index, work.named_at, work.added)
+            added, holes = files_for_index(index, work.names_from, work.added)
         # Aggregates must subtract every removed file. Otherwise the next added file would replace it in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
         runs = _appended(index, rows, work)
@@ -258,7 +258,7 @@ class StatsProbe:
         NaN."""
         in_files, name = self.column.in_files, self.column.name
         kind = in_files.type
-        if in_files.kinds() != [kind] or in_files.lacking or pa.types.is_floating(kind):
+        if in_files.kinds() != [kind] or in_files.schemas_without or pa.types.is_floating(kind):
             return None
         if canon.order_class(kind) != "code":
             return None

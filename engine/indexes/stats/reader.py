@@ -33,7 +33,7 @@ from ..columns import (
     evidence_of,
     evidence_of_values,
 )
-from ..derived import derived_type, serves
+from ..derived import derived_type, is_usable
 from ..kind import ProbedFiles
 from ..probe_results import ColumnEvidence
 from . import format as stats
@@ -85,7 +85,7 @@ class ColumnStatsReader:
         self.prefix = stats.file_prefix(column_id)
         # a column that was widened (decimals, integers to a decimal) has codes in old files and bytes in new ones
         self._bounds = tuple(dict.fromkeys(name for kind in kinds for name in _bounds_of(kind)))
-        self.blocks = [self._blocks_of(run) for run in reversed(runs) if run.may_hold(self.prefix)]
+        self.blocks = [self._blocks_of(run) for run in reversed(runs) if run.may_contain(self.prefix)]
         self.blocks = [blocks for blocks in self.blocks if len(blocks.indices)]
 
     def _blocks_of(self, run: Run) -> Blocks:
@@ -269,7 +269,7 @@ def _bounds_of(kind: pa.DataType) -> tuple[str, str]:
 def stats_index_of(instant: Instant, column: str) -> IndexState | None:
     """Return the statistics index of a column, or of an expression, if it can be used."""
     index = instant.index_of("stats", instant.ids.get(column, 0))
-    return index if index is not None and serves(instant, index) else None
+    return index if index is not None and is_usable(instant, index) else None
 
 
 @dataclass
@@ -316,14 +316,14 @@ class StatsColumn:
         if not self.is_complete:
             covered = covered & files.covered_by(self.index)
         if files.is_base is not None:  # a log that lacks a column leaves it unchanged, or inserts NULL
-            covered = covered & (files.is_base | ~np.isin(schemas, list(self.in_files.lacking)))
+            covered = covered & (files.is_base | ~np.isin(schemas, list(self.in_files.schemas_without)))
         return entry_evidence(self.in_files, rows, schemas, covered), covered
 
     def of_blocks(self, blocks: Blocks) -> ColumnEvidence:
         """Return evidence about all files of each block. It excludes nothing for a block whose files have several
         types, or lack the column."""
         kinds = self.in_files.kinds()
-        if len(kinds) == 1 and not self.in_files.lacking:
+        if len(kinds) == 1 and not self.in_files.schemas_without:
             return [(self.stats.block_evidence(blocks, kinds[0]), np.ones(len(blocks.indices), dtype=bool))]
         schemas = self.stats.block_schemas(blocks)
         evidence = []
@@ -339,12 +339,12 @@ def entry_evidence(in_files: ColumnInFiles, rows: StatRows, schemas: np.ndarray,
     `schemas` is each file's schema (-1: unknown), `covered` is True for files with a valid entry.
     """
     kinds = in_files.kinds()
-    if len(kinds) == 1 and not in_files.lacking:
+    if len(kinds) == 1 and not in_files.schemas_without:
         return [(evidence_of(rows, kinds[0]), covered)]
     evidence: ColumnEvidence = []
-    lacking = covered & np.isin(schemas, list(in_files.lacking))
+    lacking = covered & np.isin(schemas, list(in_files.schemas_without))
     if lacking.any():
-        evidence.append((in_files.evidence_where_lacking(len(covered)), lacking))
+        evidence.append((in_files.evidence_where_absent(len(covered)), lacking))
     for kind in kinds:
         of_kind = covered & in_files.is_of_kind(kind, schemas)
         if of_kind.any():
@@ -394,7 +394,7 @@ def aggregate_evidence(
     covered = is_marked & (marks == fingerprints)
     schemas, has_schema = rows.number(stats.SCHEMA_FIELD.name)
     if in_files.default is not None:  # a log that lacks the column has no default
-        covered &= ~np.isin(schemas, list(in_files.lacking))
+        covered &= ~np.isin(schemas, list(in_files.schemas_without))
     return entry_evidence(in_files, rows, np.where(has_schema, schemas, -1), covered)
 
 
