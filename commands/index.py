@@ -48,14 +48,14 @@ def index_refresh(
     columns: Annotated[
         list[str] | None, Argument(metavar="COLUMN", help="The columns of the indexes; all indexes by default.")
     ] = None,
-    kind: IndexKind = "bloom",
+    kind: Annotated[IndexKindName | None, Option(help="Default: bloom with COLUMN, all kinds without.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Index the files that indexes lack: those of columns and a kind, or without COLUMN all indexes."""
     if columns:
-        table.refresh_index(columns, kind)
-    else:
-        for row in table.indexes().to_pylist():
+        table.refresh_index(columns, kind or "bloom")
+    for row in [] if columns else table.indexes().to_pylist():
+        if kind in (None, row["kind"]):
             table.refresh_index(row["columns"], row["kind"])
     _print_indexes(table, as_json)
 

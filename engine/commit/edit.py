@@ -169,7 +169,7 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: pa.Ta
         return []
     by_path = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
     if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
-        ids_by_path = snapshot.find(added.to_pylist())
+        ids_by_path = snapshot.find(added.to_pylist(), are_new=True)
         is_removed = np.isin(np.fromiter(ids_by_path.values(), np.uint64, len(ids_by_path)), removed_ids)
         return [path for path, is_out in zip(ids_by_path, is_removed.tolist(), strict=True) if not is_out]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])

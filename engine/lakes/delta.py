@@ -250,7 +250,7 @@ def _is_well_formed(add: dict) -> bool:
 def _row_count(add: dict) -> int | None:
     with contextlib.suppress(*_MALFORMED):
         count = json.loads(add["stats"])["numRecords"]
-        return count if isinstance(count, int) else None
+        return count if isinstance(count, int) and count >= 0 else None  # a statistic, which need not be right
     return None
 
 

@@ -171,11 +171,12 @@ def numbers_with(
     schema: pa.Schema,
     *,
     keep: bool,
+    are_new: bool = False,
 ) -> np.ndarray:
     """Return the numbers (uint64, ascending) of entries below a prefix whose column of strings contains wanted values,
     and that are live within a run. A newer run may contradict this, which `get_by_ids` resolves. `wanted`: values, each
     with the first and last number that they may have, ascending. With `keep` small runs are decoded whole, and cached
-    for the next query, and so are the hashes of a large run's values. Raise DamagedRun."""
+    for the next query. `are_new`: few exist, so hashes of a large run's values are compared first. Raise DamagedRun."""
     if not wanted:
         return np.empty(0, np.uint64)
     every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
@@ -193,10 +194,9 @@ def numbers_with(
             continue
         near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
         if near:
-            hashes = _hashes_of(every) if keep else None
             with reading_run(run):
                 for ends, values in near:
-                    if hashes is not None and not readers.may_have(run, prefix, ends, column, hashes):
+                    if are_new and not readers.may_have(run, prefix, ends, column, _hashes_of(values)):
                         continue
                     part = readers.between(run, prefix, ends, [column])
                     texts = part.columns[column]
@@ -206,10 +206,10 @@ def numbers_with(
     return np.unique(np.concatenate(matches))
 
 
-def _hashes_of(strings: pa.Array) -> np.ndarray:
+def _hashes_of(values: Sequence[bytes]) -> np.ndarray:
     from ...bloom.hashing import hash_array  # a scan does not need it
 
-    return hash_array(strings).present()
+    return hash_array(binary_array(values, pa.binary())).present()
 
 
 def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntries | None:

@@ -165,8 +165,8 @@ class Snapshot:
         source = self.instant.source
         return bool(self.instant.partitioning and source.get("hive") and not source.get("partitions_declared"))
 
-    def find(self, paths: Sequence[str]) -> dict[str, int]:
-        """Return the number of each of some paths that is live."""
+    def find(self, paths: Sequence[str], *, are_new: bool = False) -> dict[str, int]:
+        """Return the number of each of some paths that is live. `are_new`: probably none is, which takes less time."""
         by_partition: dict[int | None, list[bytes]] = {}
         by_path = self.partitions_in_paths
         texts = [hive.partition_of(path) for path in paths] if by_path else []
@@ -179,7 +179,7 @@ class Snapshot:
         wanted = sorted((ends[p], values) for p, values in by_partition.items())
         with self._naming_damage():
             runs, prefix = self.instant.manifest, KEYS.prefix(kind=KIND_FILE)
-            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, keep=True)
+            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, keep=True, are_new=are_new)
             ids, rows = get_by_ids(self.readers, runs, prefix, near, ["path"], RUN_SCHEMA)
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 

@@ -139,6 +139,7 @@ def test_statistics_are_added_refreshed_and_dropped(say, files: Path) -> None:
     with ss.open(lake) as table, table.transaction() as tx:
         tx.write(_rows(4).append_column("month", pa.array([4] * ROWS_A_FILE, pa.int32())))
     assert [r["files_covered"] for r in _json(say, "index", "list", lake)] == [4, 3]
+    assert [r["files_covered"] for r in _json(say, "index", "refresh", lake, "--kind", "bloom")] == [4, 3]
     assert [r["files_covered"] for r in _json(say, "index", "refresh", lake)] == [4, 4]
     status, _, err = say("index", "refresh", lake, "k", "raw")
     assert status == 1 and "bloom" in err

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from example_counts import few_of, is_thorough
+from example_counts import few_of, is_thorough, only_in_test_all
 from loaded_modules import run_code
 from sorted_file_corruption import Job
 from sorted_file_crafted import CRAFTED
@@ -87,6 +87,13 @@ def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: P
     if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
         jobs = [replace(job, share=max(3, job.share)) for job in jobs]
     told = harm(tmp_path, jobs)
+    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+
+
+@only_in_test_all
+@pytest.mark.parametrize("compiled", [False, True])
+def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path, compiled: bool) -> None:
+    told = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=3000, compiled=compiled))
     assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
 
 

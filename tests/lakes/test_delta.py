@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pyarrow as pa
@@ -423,6 +424,24 @@ def test_a_file_that_cannot_be_read_is_live_all_the_same(lake):
     assert table.sync() == 2
     assert _values(table) == [1, 2, 10, 20]
     assert table.scan("a = 12345").files().num_rows == 0
+    assert table.verify() == []
+
+
+def test_many_that_sync_and_index_at_once_add_files_once(lake):
+    ss.create(lake, source="delta")
+    handles = [ss.open(lake) for _ in range(6)]
+    for value in range(100, 104):
+        write_deltalake(str(lake), _rows(value), mode="append")
+    with ThreadPoolExecutor(7) as pool:
+        index = pool.submit(ss.open(lake).create_index, "a", "bloom")
+        versions = {future.result() for future in [pool.submit(handle.sync) for handle in handles]}
+        versions.add(index.result())
+    table = ss.open(lake)
+    assert table.history().column("action").to_pylist().count("sync") == 1
+    assert versions <= {2, 3}
+    assert _values(table) == [1, 2, 10, 20, 100, 101, 102, 103]
+    ids = table.files().column("file_id").to_pylist()
+    assert len(set(ids)) == len(ids) == 6
     assert table.verify() == []
 
 

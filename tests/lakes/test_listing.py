@@ -1,14 +1,19 @@
-"""Listing a lake against walking the directory, and attaching what was found task by task."""
+"""Listing a lake, attaching what was found task by task, and following it: against walking the directory."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from skipstone.engine.lakes import directory as listing
 from skipstone.engine.lakes.directory import entries_of, list_parquet
 from skipstone.engine.storage import open_storage
@@ -114,3 +119,82 @@ def test_columns_that_only_later_tasks_meet_are_the_tables_too(tmp_path: Path, m
     with pytest.raises(ss.SchemaError, match=r"5\.parquet"):
         ss.create(tmp_path, index_path=tmp_path / "other")
     assert not [path for path in (tmp_path / "other").rglob("*") if path.is_file()]  # every task's file is removed
+
+
+# -- following it, at random ------------------------------------------------------------------------------------------
+
+PATHS = [f"k={k}/{n}.parquet" for k in (1, 2) for n in range(3)]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["write", "touch", "delete", "half", "remove", "move"]), st.sampled_from(PATHS)),
+    max_size=6,
+)
+
+
+@settings(max_examples=examples(8, 400))
+@given(data=st.data())
+def test_sync_follows_whatever_was_done_to_the_directory(data: st.DataObject) -> None:
+    """After every sync the table holds what lies there whole, but for files that were taken out and lie there still; a
+    live file that was cut short is live as it was."""
+    root = Path(tempfile.mkdtemp())
+    clock = 1_700_000_000
+    out: dict[str, tuple[int, int]] = {}
+    try:
+        _make(root / "k=0/stays.parquet", 0)
+        table = ss.create(root)
+        for _ in range(3):
+            for step, name in data.draw(STEPS):
+                clock += 1
+                _do(table, root, step, name, clock, out)
+            before, noted = _state(table), table.version
+            version = table.sync()
+            assert _state(table) == _expected(root, out, before)
+            assert (version == noted) <= (before == _state(table))
+            assert table.sync() == version
+    finally:
+        shutil.rmtree(root)
+
+
+def _do(table: ss.Table, root: Path, step: str, name: str, clock: int, out: dict[str, tuple[int, int]]) -> None:
+    path = root / name
+    if step == "write":
+        _make(path, *range(clock % 7 + 1))
+    elif step == "half":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"PAR1" + b"x" * (clock % 5))
+    elif step == "remove" and name in table.files()["path"].to_pylist():
+        with table.transaction() as tx:
+            tx.remove([name])
+        row = next(r for r in _rows(table, before=True) if r["path"] == name)
+        out[name] = (row["size_bytes"], row["modified_ns"])
+    elif not path.exists():
+        return
+    elif step == "delete":
+        path.unlink()
+    elif step == "move":
+        os.replace(path, path.with_name("moved.parquet"))
+    if step in ("write", "half", "touch") and path.exists():
+        os.utime(path, (clock, clock))
+
+
+def _rows(table: ss.Table, before: bool = False) -> list[dict]:
+    names = ["path", "size_bytes", "modified_ns"]
+    found = table.handle.snapshot.removed_files() if before else table.handle.snapshot.files()
+    return found.select(names).to_pylist()
+
+
+def _state(table: ss.Table) -> dict[str, tuple[int, int]]:
+    return {row["path"]: (row["size_bytes"], row["modified_ns"]) for row in _rows(table)}
+
+
+def _expected(
+    root: Path, out: dict[str, tuple[int, int]], before: dict[str, tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    found = {}
+    for name in _walked(root):
+        told = (root / name).stat()
+        identity = told.st_size, told.st_mtime_ns
+        if out.get(name) != identity and told.st_size > 20:
+            found[name] = identity
+        elif told.st_size <= 20 and name in before:
+            found[name] = before[name]
+    return found

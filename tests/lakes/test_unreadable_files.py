@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 import pickle
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def _write(lake: Path, name: str, values: list, day: int = 1) -> Path:
@@ -161,6 +166,85 @@ def test_the_statistics_of_files_beside_bad_ones_are_their_own(lake: Path) -> No
         assert table.scan(f"a = {100 * number + 9}").row_groups().to_pylist() == [{"path": path, "row_group": 0}]
     assert table.scan().max("a") == 409
     assert [f.kind for f in table.verify(deep=True)] == ["quarantined"] * 3
+
+
+_NUMBERS = {
+    pa.int8(): [-1, 5, None],
+    pa.int32(): [2**31 - 1, 0],
+    pa.int64(): [2**53 + 1, 3, None],
+    pa.float32(): [0.5, None, -1.0],
+    pa.float64(): [2.0**53, 0.1],
+    pa.decimal128(4, 1): [decimal.Decimal("2.5"), None],
+}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["p=1", "p=2", "q=1", "p=1/q=2"]), st.sampled_from(list(_NUMBERS))),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 5),
+    st.sampled_from(["x > 1", "x = 9007199254740992", "NOT x < 3", "x IS NULL OR p = '2'", "x <= 0.5"]),
+)
+@settings(max_examples=examples(15))
+def test_files_of_other_keys_and_types_are_read_exactly_or_quarantined(
+    files: list[tuple[str, pa.DataType]], at_first: int, where: str
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        values: dict[str, list] = {}
+
+        def write(parts: list[tuple[str, pa.DataType]]) -> None:
+            for folder, kind in parts:
+                path = f"{folder}/{len(values)}.parquet"
+                Path(root, folder).mkdir(parents=True, exist_ok=True)
+                column = pa.array(_NUMBERS[kind], kind)
+                pq.write_table(pa.table({"x": column}), f"{root}/{path}")
+                values[path] = column.to_pylist()
+
+        write(files[:at_first])
+        try:
+            table = ss.create(root, on_misfit="quarantine")
+        except ss.NotATableError:
+            assert not values
+            return
+        except ss.SchemaError:  # as many files of one kind as of the other
+            assert len(values) > 1
+            return
+        write(files[at_first:])
+        quarantined = table.sync().quarantined
+        live = table.files().column("path").to_pylist()
+        assert sorted([*live, *quarantined]) == sorted(values)
+        matching = []
+        for path in live:
+            p = path.split("/")[0].removeprefix("p=")
+            for x in values[path]:
+                matching += [x] if _matches(where, x, p) else []
+        try:
+            plan = table.scan(where)
+        except ss.PredicateError:  # where no file has the key
+            return
+        assert _numbers(plan.to_table().column("x").to_pylist()) == _numbers(matching)
+        assert plan.count() == len(matching)
+
+
+def _numbers(values: list) -> list[decimal.Decimal | None]:
+    return sorted([None if x is None else decimal.Decimal(x) for x in values], key=lambda x: (x is None, x or 0))
+
+
+def _matches(where: str, x: object, p: str) -> bool:
+    """The predicate on one row, over exact numbers."""
+    if where.startswith("x IS NULL"):
+        return x is None or p == "2"
+    if x is None:
+        return False
+    number = decimal.Decimal(x)  # type: ignore[arg-type]
+    return {
+        "x > 1": number > 1,
+        "x = 9007199254740992": number == 9007199254740992,
+        "NOT x < 3": number >= 3,
+        "x <= 0.5": number <= decimal.Decimal("0.5"),
+    }[where]
 
 
 # -- what users are shown ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ flips      one bit: every face answers as before or raises a CorruptionError tha
            some face finds, `verify` finds
 cuts       the file ends early: it is not opened
 repaired   one bit, and every checksum made to fit: no face crashes, hangs or takes more memory than it may
+wild       the same after a few random numbers were written over
 fields     the same after one number was set to 0, 1, its largest, off by one, ...: every number that no codec hides
 crafted    a file of `sorted_file_crafted`, which may claim anything: as `repaired`, and only what streams is read
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import random
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from skipstone.base import lazy
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
 from skipstone.hfile_like import SortedFileReader
 from sorted_file_crafted import CRAFTED
-from sorted_file_layout import Layout, u
+from sorted_file_layout import Layout, Region, u
 from sorted_file_reads import NAME, Face, Faces, Named, crafted_faces, text_of
 from sorted_file_samples import file_of
 
@@ -52,7 +54,8 @@ class Job:
     mode      see above
     place     a file where it is told what is being tried
     folder    for files
-    share     every so many-th bit or length is tried, from bit `first` on
+    share     every so many-th bit or length is tried, from bit `first` on, which is also the seed of what is random
+    count     how many random ones
     compiled  whether kernels are used wherever they can be, on memory that must not be left (`guarded_memory`)
     """
 
@@ -62,6 +65,7 @@ class Job:
     folder: str = ""
     share: int = 1
     first: int = 0
+    count: int = 0
     compiled: bool = False
 
 
@@ -98,7 +102,7 @@ class Harm:
         """Does the job."""
         told, job = self.told, self._job
         self._faces = None if job.mode in ("crafted", "cuts") else Faces(self.sound, job.folder)
-        steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts}
+        steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts, "wild": self._wild}
         steps |= {"fields": self._fields, "crafted": lambda: iter([(job.name, self.sound)])}
         attempt: Callable[[str, bytes], None] = self._try_cut if job.mode == "cuts" else self._try
         resource.setrlimit(resource.RLIMIT_AS, (_size_bytes() + ROOM_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
@@ -135,6 +139,15 @@ class Harm:
             yield f"the first {length} bytes", self.sound[:length]
             yield f"without the first {length + 1} bytes", self.sound[length + 1 :]
             yield f"{length + 1} bytes more", self.sound + bytes(length + 1)
+
+    def _wild(self) -> Iterator[tuple[str, bytes]]:
+        chooser = random.Random(self._job.first)
+        regions = [r for r in self._layout.regions if r.kind not in ("padding", "header")]
+        for i in range(self._job.count):
+            region, damaged = chooser.choice(regions), bytearray(self.sound)
+            _write_over(damaged, region, chooser)
+            self._layout.repair(damaged, region)
+            yield f"wild {i} in {region.kind} {region.number}", bytes(damaged)
 
     def _fields(self) -> Iterator[tuple[str, bytes]]:
         cases = (
@@ -242,6 +255,18 @@ def _blames(error: SkipstoneError) -> bool:
     """Whether an error blames who called. A merge must not, for what is in a file; but another schema is another
     file."""
     return isinstance(error, (InvalidArgumentError, SchemaError)) and "runs of different columns" not in str(error)
+
+
+def _write_over(data: bytearray, region: Region, chooser: random.Random) -> None:
+    low, high = region.start, region.stop
+    if region.kind == "block" and chooser.random() < 0.5:  # its head and directory, more than by chance
+        high = min(high, low + 100)
+    for _ in range(chooser.choice((1, 1, 2, 4))):
+        at, width = chooser.randrange(low, high), chooser.choice((1, 2, 4, 8))
+        some = (0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, chooser.getrandbits(64), chooser.randrange(300))
+        value = chooser.choice(some) % (1 << 8 * width)
+        end = min(high, at + width)
+        data[at:end] = value.to_bytes(width, "little")[: end - at]
 
 
 def _values(now: int, width: int, size: int) -> list[int]:
