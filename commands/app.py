@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     status = Status.OK
     try:
         status = _run(take_storage_options([argument for argument in arguments if argument != "--debug"]))
+        sys.stdout.flush()  # or the flush of the ending process meets the closed pipe
     except SkipstoneError as error:
         if debug and not isinstance(error, UsageError):
             raise
