@@ -45,6 +45,7 @@ VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they sav
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
+_RANGES_MAX = 200  # ranges of more rows: blocks of an n-gram index are 1,024 rows
 _ROWS_PER_NAMED_ROW = 2048  # that DuckDB decodes: a vector
 _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read together
 # Of more files with positions of their own, and so with a SELECT each, the condition on values is tested if there is
@@ -299,10 +300,16 @@ def _positions_in_any(named: Sequence[FileTask], small: set[str]) -> str:
 
 
 def _named_rows(task: FileTask) -> str:
-    """A condition on the row number: an index named it; "" if it named many."""
-    if task.rows is None or len(task.rows) > _POSITIONS_MAX:
+    """A condition on the row number: an index named it; "" if it named many that are scattered."""
+    if task.rows is None:
         return ""
-    return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
+    if len(task.rows) <= _POSITIONS_MAX:
+        return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
+    ends = np.append(np.flatnonzero(np.diff(task.rows) != 1), len(task.rows) - 1)
+    if len(ends) > _RANGES_MAX:
+        return ""
+    firsts = task.rows[np.append(0, ends[:-1] + 1)].tolist()
+    return _within(list(zip(firsts, (task.rows[ends] + 1).tolist(), strict=True)))
 
 
 def _rows_of_groups(groups: RowGroups) -> str:
@@ -315,6 +322,11 @@ def _rows_of_groups(groups: RowGroups) -> str:
             ranges[-1] = ranges[-1][0], first + count
         else:
             ranges.append((first, first + count))
+    return _within(ranges)
+
+
+def _within(ranges: Sequence[tuple[int, int]]) -> str:
+    """A condition on the row number: it is in one of the ranges, which end before their second number."""
     return "(" + " OR ".join(f"{ROW} BETWEEN {a} AND {b - 1}" for a, b in ranges) + ")" if ranges else "FALSE"
 
 

@@ -60,13 +60,14 @@ def test_of_many_files(lake: tuple[Path, pa.Table], keys: list[int], reader: str
     assert plan.count() == len(matching(rows, keys))
 
 
-@pytest.mark.parametrize("positions_max", [1, 3, 1_000])
+@pytest.mark.parametrize("positions_max, ranges_max", [(1, 0), (3, 200), (1, 200), (1_000, 200)])
 def test_of_few_files_whose_rows_are_many(
-    lake: tuple[Path, pa.Table], positions_max: int, monkeypatch: pytest.MonkeyPatch
+    lake: tuple[Path, pa.Table], positions_max: int, ranges_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are named in the query if they are few."""
+    """Rows are named in the query if they are few, or in few ranges."""
     root, rows = lake
     monkeypatch.setattr(duckdb_select, "_POSITIONS_MAX", positions_max)
+    monkeypatch.setattr(duckdb_select, "_RANGES_MAX", ranges_max)
     plan = ss.open(root).scan("key = 7 AND row < 20000", reader="duckdb")
     plan.row_groups()  # so they are read
     expected = [row for row in matching(rows, [7]) if row < 20_000]
@@ -144,6 +145,7 @@ def test_random_lakes_and_thresholds(tmp_path_factory: pytest.TempPathFactory, s
         patch.setattr(planning, "_WHOLE_FILE_ROWS_MAX", int(random.choice([1, 300])))
         patch.setattr(duckdb_select, "_SMALL_FILE_ROWS_MAX", int(random.choice([1, 200])))
         patch.setattr(duckdb_select, "_POSITIONS_MAX", int(random.choice([2, 20, 1_000])))
+        patch.setattr(duckdb_select, "_RANGES_MAX", int(random.choice([0, 3, 200])))
         patch.setattr(duckdb_select, "_POSITION_FILES_MAX", int(random.choice([0, 2, 32])))
         for name in ("_VALUES_FIRST", "_VALUES_MAX"):
             patch.setattr(duckdb_reader, name, int(random.choice([20, 500, 2_000_000])))
