@@ -66,7 +66,7 @@ class Edit(Protocol):
         ...
 
 
-_NO_ROWS = np.empty(0, dtype=np.int64)
+NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class DeleteMatches:
 
     def apply(self, rows: pa.Table, named: NamedRows | None = None) -> Edited:
         is_deleted = null_as_false(matches(self.bound, rows))
-        return Edited(is_deleted.true_count, rows.filter(pc.invert(is_deleted)), _NO_ROWS)
+        return Edited(is_deleted.true_count, rows.filter(pc.invert(is_deleted)), NO_ROWS)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class UpdateMatches:
         is_matched = null_as_false(matches(self.bound, rows))
         found = np.flatnonzero(to_numpy(is_matched))
         if not len(found):
-            return Edited(0, rows, _NO_ROWS)
+            return Edited(0, rows, NO_ROWS)
         new = self.new_values(rows.filter(is_matched))
         return Edited(len(found), replaced(rows, new, found, np.arange(len(found))), found)
 
@@ -121,7 +121,7 @@ class ReplaceKeys:
         if self._new is None:
             stays = np.ones(rows.num_rows, dtype=bool)
             stays[found] = False
-            return Edited(len(found), rows.filter(from_numpy(stays)), _NO_ROWS)
+            return Edited(len(found), rows.filter(from_numpy(stays)), NO_ROWS)
         return Edited(len(found), replaced(rows, self._new, found, source_rows), found)
 
 

@@ -19,13 +19,12 @@ from ..scan.row_groups import row_groups_of
 from ..storage import Counted, open_storage
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
-from .edits import Edit, Edited, KeyedRows, NamedRows
+from .edits import NO_ROWS, Edit, Edited, KeyedRows, NamedRows
 
 if TYPE_CHECKING:
     from ..indexes.task_result import TaskResult
     from ..scan.planning import PlannedScan
 
-_NO_ROWS = np.empty(0, dtype=np.int64)
 _KEY_COLUMNS_BYTES_MAX = 64 << 20  # of a file, which a thread keeps until it has read the other columns
 _CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", "gzip", "brotli", "lz4", "zstd")}}
 
@@ -119,7 +118,7 @@ def _counted(
 
 def _compared(file: OldFile, keyed: KeyedRows, context: ReadContext, data: Counted) -> tuple[OldFile, int]:
     """The file with its rows that have a key of a source, and their number."""
-    found, keys = [NamedRows(_NO_ROWS, _NO_ROWS)], list[pa.Table]()
+    found, keys = [NamedRows(NO_ROWS, NO_ROWS)], list[pa.Table]()
     first = size_bytes = 0
     for rows in rows_of(file, replace(context, columns=keyed.on), data):
         positions, source_rows = keyed.rows_with_keys(rows)

@@ -28,7 +28,7 @@ BUDGETS = {  # room: (lines, files)
     "spark_adapter": (5_298, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_337, 45),
-    "engine/rows_by_key": (1_382, 7),
+    "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
     "engine": (5_717, 27),  # its own modules, and advice/
 }

@@ -68,7 +68,7 @@ AREAS = {
         (
             *(f"engine/scan/{name}.py" for name in ("rows", "planned_rows", "file_reader", "lookup")),
             *(f"engine/scan/{name}.py" for name in ("keys", "file_tasks", "duckdb_select", "duckdb_reader")),
-            *("engine/scan/duckdb_sql.py", "engine/parquet/exact_cast.py"),
+            *("engine/scan/duckdb_sql.py", "engine/parquet/exact_cast.py", "engine/parquet/footers.py"),
             *("engine/predicates/rows.py", "engine/predicates/coerce.py"),
         ),
         (
