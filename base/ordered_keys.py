@@ -4,8 +4,7 @@
     keys = code.encode([names, numbers])           # binary [n]
     names, numbers = code.decode(keys)
 
-Each value is a marker, 0 for null and 1 for a value, and its body, so that nulls come first. A column that is never
-null (`pa.field(..., nullable=False)`) has no markers:
+Each value is a marker, 0 for null and 1 for a value, and its body, so that nulls come first:
 
     body of           bytes
     numbers, times    8   the order code of `canon`, big-endian, its sign bit flipped: every width of signed and small
@@ -14,7 +13,6 @@ null (`pa.field(..., nullable=False)`) has no markers:
     decimal           16  (32 if the type has 256 bits) the unscaled value, big-endian, its sign bit flipped
     fixed binary      the width of the type
     string, binary    any 0 becomes 1 1, any 1 becomes 1 2, and a 0 ends it: so no value is another's prefix
-    unsigned, never null      the width of its type, big-endian, as `KeyLayout` writes it
 
 The body of a null is zeros, or empty if bodies differ in length. No key is a prefix of another, so any bytes may follow
 a key. The first columns of a tuple are the prefix of all tuples that begin with them. FORMAT.md has an example, byte by
@@ -44,7 +42,6 @@ from .arrays import (
     from_numpy,
     offsets_and_data,
     offsets_of,
-    to_numpy,
     valid_mask,
 )
 
@@ -86,10 +83,8 @@ class OrderedCode:
     """The encoding of tuples of some types: keys ascend (memcmp) as tuples do, a null before any value, a NaN after any
     number and equal to itself, -0.0 equal to 0.0, strings by their UTF-8 bytes, times by instant.
 
-    columns   the types; a pyarrow Field that is not nullable for a column that is never null
-
-        code = OrderedCode([pa.field("kind", pa.uint8(), nullable=False), pa.string()])
-        code.encode([pa.array([7], pa.uint8()), pa.array(["ab"])])      # [b"\\x07" b"\\x01ab\\x00"]
+        code = OrderedCode([pa.bool_(), pa.string()])
+        code.encode([pa.array([True]), pa.array(["ab"])])      # [b"\\x01\\x01" b"\\x01ab\\x00"]
 
     kinds     the types, dictionaries decoded
     widths    bytes of each value with its marker, None if they differ
@@ -97,33 +92,26 @@ class OrderedCode:
     Raises SchemaError for a type that has no order.
     """
 
-    def __init__(self, columns: Sequence[pa.DataType | pa.Field]):
-        fields = [column if isinstance(column, pa.Field) else pa.field("", column) for column in columns]
-        for field in fields:
-            if ordered_class(field.type) is None:
-                raise SchemaError(f"values of type {field.type} have no order: they cannot be a key")
-        self.kinds = [canon.compared_type(field.type) for field in fields]
-        self._marker_bytes = [int(field.nullable) for field in fields]
-        self.widths = [
-            None if (body := _body_bytes(arrow_type, not marker)) is None else marker + body
-            for arrow_type, marker in zip(self.kinds, self._marker_bytes, strict=True)
-        ]
+    def __init__(self, types: Sequence[pa.DataType]):
+        for arrow_type in types:
+            if ordered_class(arrow_type) is None:
+                raise SchemaError(f"values of type {arrow_type} have no order: they cannot be a key")
+        self.kinds = [canon.compared_type(arrow_type) for arrow_type in types]
+        bodies = [_body_bytes(arrow_type) for arrow_type in self.kinds]
+        self.widths = [None if body is None else 1 + body for body in bodies]
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
         """Return binary keys [n] of tuples whose values are in `columns`, [n] each: of the first types, or of all; a
-        column may have any type of its class. Raise InvalidArgumentError for columns of other classes or lengths, for a
-        null in a column that allows none, for a number that does not fit, and for more than 2 GiB of keys."""
+        column may have any type of its class. Raise InvalidArgumentError for columns of other classes or lengths, and
+        for more than 2 GiB of keys."""
         arrays = [canon.flatten(column) for column in columns]
         if not 1 <= len(arrays) <= len(self.kinds) or len(set(map(len, arrays))) > 1:
             raise InvalidArgumentError(f"a key takes up to {len(self.kinds)} columns of one length")
         for array, arrow_type in zip(arrays, self.kinds, strict=False):
             if ordered_class(array.type) != ordered_class(arrow_type):
                 raise InvalidArgumentError(f"values of {array.type} are not encoded as {arrow_type}: cast them")
-        pieces: list[Piece] = []
-        for array, arrow_type, width, marker in zip(arrays, self.kinds, self.widths, self._marker_bytes, strict=False):
-            if not marker:
-                array = _never_null(array, arrow_type)
-            pieces.append(_variable(array, marker) if width is None else _fixed(array, marker))
+        pairs = zip(arrays, self.widths, strict=False)
+        pieces: list[Piece] = [_variable(array) if width is None else _fixed(array) for array, width in pairs]
         _check_size(sum(piece.nbytes for piece in pieces))
         tables = [piece for piece in pieces if isinstance(piece, np.ndarray)]
         if len(tables) == len(pieces):
@@ -140,15 +128,15 @@ class OrderedCode:
         starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         columns = []
         try:
-            for arrow_type, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
-                marks = data[starts] if len(starts) and marker else np.ones(len(starts), dtype=np.uint8)
+            for arrow_type, width in zip(self.kinds, self.widths, strict=True):
+                marks = data[starts] if len(starts) else np.empty(0, dtype=np.uint8)
                 if (marks > 1).any():
                     raise CorruptionError("a key contains a value that is neither null nor present", check="key")
                 if width is None:
-                    values, starts = _bytes_at(data, starts + marker, ends, marks == 1, arrow_type)
+                    values, starts = _bytes_at(data, starts + 1, ends, marks == 1, arrow_type)
                 else:
-                    bodies = _table_at(data, starts + marker, width - marker)
-                    values, starts = _values_of(bodies, marks == 1, arrow_type, not marker), starts + width
+                    bodies = _table_at(data, starts + 1, width - 1)
+                    values, starts = _values_of(bodies, marks == 1, arrow_type), starts + width
                 columns.append(values)
         except (IndexError, pa.ArrowException) as error:
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))} ({error})", check="key") from None
@@ -164,10 +152,10 @@ def beginning(text: bytes) -> bytes:
     return VALUE_MARK + text
 
 
-def _body_bytes(arrow_type: pa.DataType, never_null: bool) -> int | None:
+def _body_bytes(arrow_type: pa.DataType) -> int | None:
     if pa.types.is_decimal(arrow_type):
         return max(128, arrow_type.bit_width) // 8
-    if pa.types.is_fixed_size_binary(arrow_type) or (never_null and pa.types.is_unsigned_integer(arrow_type)):
+    if pa.types.is_fixed_size_binary(arrow_type):
         return arrow_type.byte_width
     if canon.is_bytes_like(arrow_type):
         return None
@@ -182,23 +170,9 @@ def _check_size(size_bytes: int) -> None:
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def _never_null(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Return a column that is never null; unsigned integers keep their own type, because their bytes are the body."""
-    if array.null_count:
-        raise InvalidArgumentError(f"a column of {arrow_type} that is never null has {array.null_count:,} nulls")
-    try:
-        return array.cast(arrow_type) if pa.types.is_unsigned_integer(arrow_type) else array
-    except pa.ArrowInvalid as error:
-        raise InvalidArgumentError(f"a number does not fit a column of {arrow_type} ({error})") from None
-
-
-def _fixed(array: pa.Array, marker: int) -> np.ndarray:
-    """Return uint8 [n, width]: markers, if the column has them, and bodies of a type of one width."""
-    if not marker and pa.types.is_unsigned_integer(array.type):
-        return np.ascontiguousarray(big_endian(to_numpy(array).astype(np.uint64), array.type.byte_width))
+def _fixed(array: pa.Array) -> np.ndarray:
+    """Return uint8 [n, width]: markers and bodies of a type of one width."""
     bodies = _bodies(array)
-    if not marker:
-        return bodies
     out = np.empty((len(array), 1 + bodies.shape[1]), dtype=np.uint8)
     out[:, 0], out[:, 1:] = 1, bodies
     valid = valid_mask(array)
@@ -222,9 +196,8 @@ def _bodies(array: pa.Array) -> np.ndarray:
     return big_endian(codes.view(np.uint64) ^ canon.SIGN_BIT, 8)
 
 
-def _variable(array: pa.Array, marker: int) -> Piece:
-    """Return markers, if the column has them, and bodies of strings or binary values; as a table if none is null and
-    all have one length."""
+def _variable(array: pa.Array) -> Piece:
+    """Return markers and bodies of strings or binary values; as a table if none is null and all have one length."""
     try:
         plain = canon.order_bytes(array)
     except pa.ArrowInvalid:
@@ -237,11 +210,10 @@ def _variable(array: pa.Array, marker: int) -> Piece:
     _check_size(plain.nbytes + 2 * len(plain))
     table = None if plain.null_count else byte_table(plain)
     if table is not None:
-        out = np.empty((len(table), marker + table.shape[1] + 1), dtype=np.uint8)
-        out[:, :marker], out[:, marker:-1], out[:, -1] = 1, table, 0
+        out = np.empty((len(table), table.shape[1] + 2), dtype=np.uint8)
+        out[:, 0], out[:, 1:-1], out[:, -1] = 1, table, 0
         return out
-    before = [_scalar(VALUE_MARK)] if marker else []
-    pieces = pc.binary_join_element_wise(*before, plain, _scalar(_END), empty_bytes())
+    pieces = pc.binary_join_element_wise(_scalar(VALUE_MARK), plain, _scalar(_END), empty_bytes())
     return pieces.fill_null(_scalar(NULL_MARK)) if pieces.null_count else pieces
 
 
@@ -257,13 +229,11 @@ def _table_at(data: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
     return data[starts[:, None] + np.arange(width)] if len(starts) else np.zeros((0, width), dtype=np.uint8)
 
 
-def _values_of(bodies: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType, never_null: bool) -> pa.Array:
+def _values_of(bodies: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
     """Return the values of bodies of one width: uint8 [n, width]. Raise CorruptionError for a body without a value."""
     valid = None if is_there.all() else is_there
     if valid is not None and bodies[~valid].any():
         raise _no_body(arrow_type)
-    if never_null and pa.types.is_unsigned_integer(arrow_type):
-        return from_numpy(from_big_endian(bodies))
     if pa.types.is_fixed_size_binary(arrow_type):
         return binary_rows(bodies, valid).cast(arrow_type)
     if pa.types.is_decimal(arrow_type):

@@ -7,6 +7,7 @@ values were spread evenly over it: where they crowd, more files share them. The 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..base import canon
-from ..base.arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..base.arrays import binary_array, from_numpy, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from . import html
 from .parquet.leaves import leaf_type, top_level
@@ -26,7 +27,6 @@ from .state.manifest import SNAPSHOT
 from .state.snapshot import Snapshot
 
 _STEPS = (1, 3, 5, 7)  # eighths
-_SAMPLED_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -160,46 +160,22 @@ def _python(stored: int | bytes | None, kind: pa.DataType) -> Any:
 
 
 class _Axis:
-    """A column's domain laid out from 0 to 1, evenly by value; bytes by the eight that follow what all have in common,
-    or, where those separate too few of them, by their rank."""
+    """A column's domain laid out from 0 to 1.
+
+    starts, ends    float64 [n]: where the range of each file begins and ends
+    """
 
     def __init__(self, lower: pa.Array, upper: pa.Array, kind: pa.DataType):
-        self._kind, self._stored = kind, lower.type
+        self._kind, self._stored, count = kind, lower.type, len(lower)
         self.low, self.high = pc.min(lower).as_py(), pc.max(upper).as_py()
-        self.starts, self.ends = np.zeros(len(lower)), np.ones(len(lower))
-        # where each file's range begins and ends: int64 or float64, in the order of the values
-        self._lower: np.ndarray
-        self._upper: np.ndarray
-        self._lower, self._upper = self._ordinals(lower, upper) if len(lower) else (self.starts, self.ends)
-        if len(lower):
-            self._lay_out(self._lower.min(), self._upper.max())
-
-    def _lay_out(self, first: Any, last: Any) -> None:
-        """Place the ranges from 0, at `first`, to 1, at `last`."""
-        if not first < last:
-            return
-        if self._lower.dtype == np.float64:  # in halves: the whole may be beyond a double
-            width = last / 2 - first / 2
-            self.starts, self.ends = ((bound / 2 - first / 2) / width for bound in (self._lower, self._upper))
-        else:  # differences first: whole numbers may have more digits than a double
-            begin, words = first.view(np.uint64), (self._lower.view(np.uint64), self._upper.view(np.uint64))
-            width = float(int(last) - int(first))
-            self.starts, self.ends = ((word - begin) / width for word in words)
-
-    def _ordinals(self, lower: pa.Array, upper: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        count = len(lower)
-        if pa.types.is_int64(lower.type):
-            codes = to_numpy(lower), to_numpy(upper)
-            if pa.types.is_floating(self._kind):
-                floats = _floats(codes[0]), _floats(codes[1])
-                return floats if np.isfinite(floats).all() else codes
-            return codes
-        both = pa.concat_arrays([lower, upper])
-        words = _words(both, len(_common_prefix(self.low, self.high)))
-        sample = np.linspace(0, len(words) - 1, min(len(words), _SAMPLED_MAX)).astype(np.int64)
-        if 2 * len(np.unique(words[sample])) < pc.count_distinct(both.take(from_numpy(sample))).as_py():
-            words = to_numpy(pc.rank(both, tiebreaker="dense")).astype(np.int64)
-        return words[:count], words[count:]
+        self.starts, self.ends = np.zeros(count), np.ones(count)
+        ordinals = _ordinals(pa.concat_arrays([lower, upper]), kind) if count else np.empty(0, dtype=np.int64)
+        self._lower, self._upper = ordinals[:count], ordinals[count:]
+        if count and ordinals.min() < ordinals.max():
+            width = float(int(ordinals.max()) - int(ordinals.min()))
+            # differences first: whole numbers may have more digits than a double
+            steps = (ordinals.view(np.uint64) - ordinals.min().view(np.uint64)) / width
+            self.starts, self.ends = steps[:count], steps[count:]
 
     def depths(self) -> tuple[np.ndarray, int]:
         """(int64 [4 n]: the depth at four places in each file's range, the greatest depth at any value)."""
@@ -222,42 +198,32 @@ def _one(stored: int | bytes) -> pa.Array:
     return binary_array([stored]) if isinstance(stored, bytes) else from_numpy(np.array([stored], dtype=np.int64))
 
 
-def _floats(codes: np.ndarray) -> np.ndarray:
-    return to_numpy(canon.values_of_codes(codes, pa.float64()))
+def _ordinals(bounds: pa.Array, kind: pa.DataType) -> np.ndarray:
+    """Return whole numbers in the order of bounds (int64 [n]): the codes of numbers and times; floats in 2**62 equal
+    steps; of bytes the eight that follow what all have in common. Return their ranks if a float is infinite, or if
+    eight bytes separate too few of them."""
+    if pa.types.is_int64(bounds.type) and not pa.types.is_floating(kind):
+        return to_numpy(bounds)
+    if pa.types.is_int64(bounds.type):
+        floats = to_numpy(canon.values_of_codes(to_numpy(bounds), pa.float64())) / 2  # the width may exceed a double
+        if np.isfinite(floats).all():
+            low, width = floats.min(), floats.max() - floats.min()
+            return ((floats - low) / (width or 1.0) * (1 << 62)).astype(np.int64)
+    else:
+        stored = bounds.to_pylist()
+        first = len(os.path.commonprefix([min(stored), max(stored)]))
+        words = [int.from_bytes(value[first : first + 8].ljust(8, b"\0"), "big") - (1 << 63) for value in stored]
+        if 2 * len(set(words)) >= len(set(stored)):
+            return np.array(words, dtype=np.int64)
+    return to_numpy(pc.rank(bounds, tiebreaker="dense")).astype(np.int64)
 
 
 def _within(lower: np.ndarray, upper: np.ndarray, step: int) -> np.ndarray:
-    """Return the value at `step` eighths of the way from lower to upper; of whole numbers, the nearest."""
-    if lower.dtype == np.float64:
-        return lower * (1 - step / 8) + upper * (step / 8)
+    """Return the whole number nearest to `step` eighths of the way from lower to upper."""
     width = upper.view(np.uint64) - lower.view(np.uint64)  # wraps to what it is
     eighths, rest = width // np.uint64(8), width % np.uint64(8)
     moved = eighths * np.uint64(step) + (rest * np.uint64(step) + np.uint64(4)) // np.uint64(8)
     return (lower.view(np.uint64) + moved).view(np.int64)
-
-
-def _common_prefix(low: bytes, high: bytes) -> bytes:
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    return low[:same]
-
-
-def _words(stored: pa.Array, skipped: int) -> np.ndarray:
-    """int64 [n]: the eight bytes of each value after the first `skipped`, as a number in their order; 0 for bytes that
-    are not there."""
-    offsets, data = offsets_and_data(stored)
-    stored_bytes = np.frombuffer(data, dtype=np.uint8)
-    words = np.zeros(len(stored), dtype=np.uint64)
-    for place in range(skipped, skipped + 8):
-        byte_offsets = offsets[:-1] + place
-        byte = (
-            np.where(
-                byte_offsets < offsets[1:], stored_bytes[np.minimum(byte_offsets, len(stored_bytes) - 1)], np.uint8(0)
-            )
-            if len(stored_bytes)
-            else 0
-        )
-        words = (words << np.uint64(8)) | np.uint64(byte)
-    return (words ^ canon.SIGN_BIT).view(np.int64)
 
 
 def _files(count: int) -> str:

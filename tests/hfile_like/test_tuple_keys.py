@@ -84,8 +84,7 @@ def test_keys_order_as_the_tuples_do_and_give_them_back(data: st.DataObject) -> 
     columns = data.draw(_columns(names, data.draw(st.integers(0, 12))))
     if data.draw(st.booleans()) and len(columns[0]) > 2:
         columns = [column.slice(1, len(column) - 2) for column in columns]
-    never_null = [not column.null_count and data.draw(st.booleans()) for column in columns]
-    code = OrderedCode([pa.field(n, KINDS[n], nullable=not never) for n, never in zip(names, never_null, strict=True)])
+    code = OrderedCode([KINDS[name] for name in names])
     given_as = [pa.chunked_array([c[:1], c[1:]]) if data.draw(st.booleans()) else c for c in columns]
     keys = code.encode(given_as)
     assert keys.type == pa.binary() and not keys.null_count
@@ -143,8 +142,8 @@ def test_the_example_of_the_page_is_what_is_written() -> None:
     page = (Path(skipstone.hfile_like.__file__).parent / "FORMAT.md").read_text()
     shown = page.split("## Ordered keys")[1].split("```")[1:4:2]
     kinds = [pa.int32(), pa.string(), pa.float64(), pa.bool_(), pa.decimal128(9, 2)]
-    code = OrderedCode([pa.field("kind", pa.uint16(), nullable=False), *kinds])
-    rows = [(7, -2, "a\0b", -0.0, True, decimal.Decimal("-1.50")), (7, None, None, math.nan, None, None)]
+    code = OrderedCode(kinds)
+    rows = [(-2, "a\0b", -0.0, True, decimal.Decimal("-1.50")), (None, None, math.nan, None, None)]
     columns = [pa.array(items, kind) for items, kind in zip(zip(*rows, strict=True), code.kinds, strict=True)]
     wanted = [bytes.fromhex("".join(line[:51] for line in text.strip().splitlines())) for text in shown]
     assert code.encode(columns).to_pylist() == wanted
@@ -174,16 +173,6 @@ def test_what_cannot_be_a_key_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
         code.encode([pa.array([1]), pa.array(["a", "b"])])
     assert code.encode([pa.array([1])]).to_pylist() == [code.encode([pa.array([1]), pa.array(["x"])])[0].as_py()[:9]]
-    never = OrderedCode([pa.field("n", pa.uint8(), nullable=False), pa.field("s", pa.string(), nullable=False)])
-    for columns in (
-        [pa.array([256])],
-        [pa.array([-1])],
-        [pa.array([None], pa.uint8())],
-        [pa.array([1]), pa.array([None], pa.string())],
-    ):
-        with pytest.raises(InvalidArgumentError):
-            never.encode(columns)
-    assert never.encode([pa.array([7]), pa.array(["ab"])]).to_pylist() == [b"\7ab\0"]
     for bad in (b"", b"\x02" + bytes(8), b"\x01" + bytes(8) + b"\x01abc", b"\x01" + bytes(8) + b"\x00z"):
         with pytest.raises(CorruptionError):
             code.decode(pa.array([bad], pa.binary()))
