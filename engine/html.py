@@ -32,12 +32,6 @@ def escape(text: str) -> str:
     return text
 
 
-def bar(name: str, done: int, total: int | None, rest: str) -> str:
-    """Return a progress bar."""
-    share = f' value="{done}" max="{total}"' if total else ""
-    return f'<div>{escape(name)} <progress{share}></progress> <span class="dim">{escape(rest)}</span></div>'
-
-
 def heading(title: str, rest: str = "") -> str:
     """Return a title, and more about it in a fainter colour."""
     return f'<div><b>{escape(title)}</b> <span class="dim">{escape(rest)}</span></div>'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ..errors import InvalidArgumentError
 
@@ -24,11 +23,11 @@ def progress_function(progress: Progress | bool | None) -> Progress | None:
     if progress is None:
         if not _is_notebook() and not _is_terminal():
             return None
-        return _bars(show_after_s=_SILENT_S)
+        return _Bars(show_after_s=_SILENT_S)
     if progress is False:
         return None
     if progress is True:
-        return _bars()
+        return _Bars()
     if callable(progress):
         return progress
     raise InvalidArgumentError(f"progress= is a function of (step, done, total), or True for a bar, not {progress!r}")
@@ -42,10 +41,6 @@ def _is_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None  # a terminal's shell has none
-
-
-def _bars(show_after_s: float = 0.0) -> _Bars:
-    return (_NotebookBars if _is_notebook() else _Bars)(show_after_s)
 
 
 class _Step:
@@ -69,7 +64,8 @@ class _Step:
 
 class _Bars:
     """One line on stderr, rewritten as work goes on, and finished when every step is. Steps that run at the same time
-    are next to each other. With `show_after_s`, the line appears after that time and is removed at the end."""
+    are next to each other. With `show_after_s`, the line appears after that time and is removed at the end. A notebook
+    rewrites a line after "\\r" as a terminal does."""
 
     def __init__(self, show_after_s: float = 0.0) -> None:
         self._show_from_s, self._is_transient = time.monotonic() + show_after_s, show_after_s > 0
@@ -102,27 +98,6 @@ class _Bars:
         sys.stderr.write("\r" + line.ljust(self._width) + end)
         self._width = 0 if is_finished else len(line)
         sys.stderr.flush()
-
-
-class _NotebookBars(_Bars):
-    """The same as one output of a notebook's cell."""
-
-    def __init__(self, show_after_s: float = 0.0) -> None:
-        super().__init__(show_after_s)
-        self._output: Any = None
-
-    def _show(self, steps: list[_Step], is_finished: bool) -> None:
-        from IPython.display import HTML, display
-
-        from . import html
-
-        page = HTML(html.page(*(html.bar(step.name, step.done, step.total, step.counts()) for step in steps)))
-        if self._output is None:
-            self._output = display(page, display_id=True)
-        else:
-            self._output.update(page)
-        if is_finished:
-            self._output = None
 
 
 def _bar(step: _Step) -> str:
