@@ -7,7 +7,6 @@ values were spread evenly over it: where they crowd, more files share them. The 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,7 +210,8 @@ def _ordinals(bounds: pa.Array, kind: pa.DataType) -> np.ndarray:
             return ((floats - low) / (width or 1.0) * (1 << 62)).astype(np.int64)
     else:
         stored = bounds.to_pylist()
-        first = len(os.path.commonprefix([min(stored), max(stored)]))
+        least, greatest = min(stored), max(stored)
+        first = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
         words = [int.from_bytes(value[first : first + 8].ljust(8, b"\0"), "big") - (1 << 63) for value in stored]
         if 2 * len(set(words)) >= len(set(stored)):
             return np.array(words, dtype=np.int64)

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
     "hfile_like": (5_335, 24),
-    ".": (1_775, 12),  # base/ and the modules of the root
+    ".": (1_745, 12),  # base/ and the modules of the root
     "engine/parquet": (1_826, 9),
     "engine/scan": (8_657, 30),
     "serve": (1_100, 8),
@@ -27,10 +27,10 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_298, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_337, 45),
+    "engine/indexes": (8_282, 45),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
-    "engine": (5_717, 27),  # its own modules, and advice/
+    "engine": (5_652, 27),  # its own modules, and advice/
 }
 
 

@@ -104,7 +104,7 @@ def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, mo
         for count in (5_000, 10, 0, 300, 5_000, 40_000):
             file.write_table(pa.table({"k": _keys(count)[:count]}))
     runs = []
-    for spool_bytes, at_once in ((16 << 20, 8 << 20), (0, 1)):
+    for spool_bytes, at_once in ((16 << 20, 8 << 20), (1, 1)):
         monkeypatch.setattr(task_filters, "SPOOL_BYTES", spool_bytes)
         monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", at_once)
         table = ss.create(tmp_path, index_path=str(tmp_path.parent / f"index-{spool_bytes}"))
@@ -118,7 +118,7 @@ def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, mo
 def test_a_full_temporary_folder_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"k": _keys(0)}), tmp_path / "a.parquet")
     table = ss.create(tmp_path)
-    monkeypatch.setattr(task_filters, "SPOOL_BYTES", 0)
+    monkeypatch.setattr(task_filters, "SPOOL_BYTES", 1)
 
     def full(**_: object) -> None:
         raise OSError(28, "No space left on device")

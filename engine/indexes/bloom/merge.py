@@ -71,36 +71,33 @@ def merged_all(
     live: np.ndarray | None = None,
     before: dict[tuple[str, ...], Run] | None = None,
 ) -> tuple[Run, ...]:
-    """Return the runs of a filter index, oldest first, merged into few by optimize; `runs` if they are few already.
+    """Return the runs of a filter index, oldest first, merged into few by optimize; `runs` if they are few already, or
+    one is damaged.
 
     Args:
         path_of: returns the path of the next run to write; a run that is not in the result is deleted.
         live: uint64, ascending: the files of the table. Entries of others are dropped. None: keep all.
         before: runs that earlier attempts merged, by the paths of their sources; new ones are added.
     """
-    before = {} if before is None else before
+    before, given = {} if before is None else before, runs
     for sources, earlier in before.items():
         # A commit may have merged some of the sources in the meantime: their files are then in two runs.
         runs = _with(runs, [run for run in runs if run.path in sources], earlier)
     origins: dict[str, tuple[str, ...]] = {run.path: (run.path,) for run in runs}
-    sizes = {run.path: size for run in runs if (size := _size_of(storage, run, live)) is not None}
     written: list[Run] = []
-    while (chosen := _next(runs, sizes)) is not None:
-        opened = [one for run in chosen if (one := _opened(storage, run)) is not None]
-        try:
-            if len(opened) < len(chosen):
-                raise CorruptionError("a filter run is damaged")
+    try:
+        sizes = {run.path: _size_of(storage, run, live) for run in runs}
+        while (chosen := _next(runs, sizes)) is not None:
+            opened = [OpenRun.of(storage, run) for run in chosen]
             merged = join_runs(storage, opened, path_of(), _segments(opened), live)
-        except DAMAGE:
-            bad = [run for run in chosen if not _is_whole(storage, run)]
-            for run in bad or chosen:
-                del sizes[run.path]
-            continue
-        runs = _with(runs, chosen, merged)
-        if merged is not None:
-            written.append(merged)
-            origins[merged.path] = tuple(path for run in chosen for path in origins[run.path])
-            sizes[merged.path] = _size_of(storage, merged, live) or (merged.size_bytes, 0, 0)
+            runs = _with(runs, chosen, merged)
+            if merged is not None:
+                written.append(merged)
+                origins[merged.path] = tuple(path for run in chosen for path in origins[run.path])
+                sizes[merged.path] = _size_of(storage, merged, live)
+    except DAMAGE as error:
+        warn_of_damage(error)
+        runs = given
     for run in written:
         if run in runs:
             before[origins[run.path]] = run
@@ -122,11 +119,9 @@ Size = tuple[int, int, int]  # bytes of groups, files, removed files
 
 
 def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
-    """Return the next runs to merge: neighbours (without damaged ones), or one with many removed files; else None."""
+    """Return the next runs to merge: neighbours, or one with many removed files; else None."""
     bins: list[list[Run]] = [[]]
     for run in runs:
-        if run.path not in sizes:
-            continue
         together = [sizes[one.path] for one in (*bins[-1], run)]
         if bins[-1] and (sum(s[0] for s in together) > RUN_BYTES_MAX or sum(s[1] for s in together) > RUN_FILES_MAX):
             bins.append([])
@@ -140,27 +135,11 @@ def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
     return None
 
 
-def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None:
-    """Return the size of a run; None if it is damaged."""
-    opened = _opened(storage, run)
-    if opened is None:
-        return None
+def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size:
+    """Return the size of a run. Raise the errors of `OpenRun.of`."""
+    opened = OpenRun.of(storage, run)
     files = opened.coarse.files
-    if live is None:
-        return opened.coarse_bytes, files.count, 0
-    return opened.coarse_bytes, files.count, files.count_missing(live)
-
-
-def _opened(storage: Storage, run: Run) -> OpenRun | None:
-    try:
-        return OpenRun.of(storage, run)
-    except DAMAGE:
-        return None
-
-
-def _is_whole(storage: Storage, run: Run) -> bool:
-    opened = _opened(storage, run)
-    return opened is not None and not opened.reader.verify()
+    return opened.coarse_bytes, files.count, 0 if live is None else files.count_missing(live)
 
 
 def _segments(opened: Sequence[OpenRun]) -> tuple[int, int]:

@@ -18,7 +18,6 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import IO
 
 import numpy as np
 
@@ -61,11 +60,8 @@ class Spool:
     """Arrays that are kept in memory, or in a temporary file if they are large. A context manager."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, np.ndarray] = {}
-        self._waiting_bytes = 0
-        self._stored: dict[int, tuple[int, np.dtype, int]] = {}  # offset in the file, type, number of bytes
-        self._count = 0
-        self._file: IO[bytes] | None = None
+        self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="skipstone-")  # noqa: SIM115 - see `close`
+        self._stored: list[tuple[int, np.dtype, int]] = []  # offset, type and number of items of each array
 
     def __enter__(self) -> Spool:
         return self
@@ -74,51 +70,22 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        self._waiting, self._stored = {}, {}
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # the data is no longer needed
-                self._file.close()
+        with contextlib.suppress(OSError):  # the data is no longer needed
+            self._file.close()
 
     def put(self, array: np.ndarray) -> int:
         """Keep a one-dimensional array; return its number. Raise StorageError if the temporary file is full."""
-        self._waiting[self._count] = array
-        self._waiting_bytes += array.nbytes
-        self._count += 1
-        if self._waiting_bytes > SPOOL_BYTES:
-            self._write()
-        return self._count - 1
+        with _refusals():
+            self._stored.append((self._file.seek(0, io.SEEK_END), array.dtype, len(array)))
+            self._file.write(array.data)
+        return len(self._stored) - 1
 
     def read(self, number: int, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return the items from start to stop of an array. Raise StorageError if the temporary file lacks them."""
-        if number in self._waiting:
-            return self._waiting[number][start:stop]
-        offset, dtype, size_bytes = self._stored[number]
-        end_bytes = size_bytes if stop is None else stop * dtype.itemsize
-        assert self._file is not None
+        offset, dtype, count = self._stored[number]
         with _refusals():
             self._file.seek(offset + start * dtype.itemsize)
-            return np.frombuffer(self._file.read(end_bytes - start * dtype.itemsize), dtype)
-
-    def drop(self, number: int) -> None:
-        """Drop an array. The temporary file is emptied if nothing in it is needed."""
-        if (array := self._waiting.pop(number, None)) is not None:
-            self._waiting_bytes -= array.nbytes
-        else:
-            del self._stored[number]
-            if not self._stored and self._file is not None:
-                with _refusals():
-                    self._file.truncate(0)
-
-    def _write(self) -> None:
-        with _refusals():
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
-            for number, array in self._waiting.items():
-                offset = self._file.seek(0, io.SEEK_END)
-                self._file.write(array.tobytes())
-                self._stored[number] = offset, array.dtype, array.nbytes
-            self._file.flush()
-        self._waiting, self._waiting_bytes = {}, 0
+            return np.frombuffer(self._file.read(((count if stop is None else stop) - start) * dtype.itemsize), dtype)
 
 
 @contextlib.contextmanager
@@ -167,7 +134,6 @@ class FileFilters:
         blocks_of = {group: blocks for blocks, members in self.parts for group in members}
         for group, number in enumerate(self._numbers):
             hashes = self._spool.read(number)
-            self._spool.drop(number)
             if over_file is not None:
                 bloom.insert_hashes(over_file, hashes)
             words = np.zeros((blocks_of[group], 8), dtype=np.uint32)
