@@ -43,7 +43,7 @@ from .state.publishing import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
 from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
-from .storage.write_buffer import WriteBuffer
+from .storage.wrappers import WriteBuffer
 from .table import Table
 from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .tasks.declared import declared_files, declared_partitions

@@ -33,7 +33,7 @@ from ..state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..storage.threads import STAT_THREADS, prefetched
-from ..storage.write_buffer import WriteBuffer
+from ..storage.wrappers import WriteBuffer
 from ..tasks.attach import AttachRequest, FooterReading, attach_all
 
 Kept = dict[str, float]

@@ -30,7 +30,7 @@ from ..state.publishing import Leftovers, Look, look, since
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage, StorageError, Usage, reading_of
 from ..storage.threads import side_by_side
-from ..storage.write_buffer import WriteBuffer
+from ..storage.wrappers import WriteBuffer
 from .edit import Edit, next_version
 from .queue import Turn, others_wait
 

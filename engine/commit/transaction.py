@@ -30,7 +30,7 @@ from ..state.paths import paths_of, task_path
 from ..state.publishing import Leftovers
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
-from ..storage.write_buffer import WriteBuffer
+from ..storage.wrappers import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter

@@ -3,8 +3,7 @@
 interface.py        `Storage`: read ranges, put, put if absent, list, delete
 local.py            the local disk
 places.py           URIs and `storage_options`; object_client.py creates a client of them, object_store.py a storage
-wrappers.py         storages around a storage: counted, recorded, and sent to another process
-write_buffer.py     small files that a commit writes, put together before anything names them
+wrappers.py         storages around a storage: counted, buffered, recorded, and sent to another process
 threads.py          work in threads, a bounded number ahead
 """
 

@@ -13,8 +13,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import BinaryIO
 
@@ -158,20 +157,21 @@ class LocalStorage:
             self.put(path, data)
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
-        with contextlib.ExitStack() as stack:
-            written: list[tuple[str, BinaryIO, str]] = []
-            for path, data in files.items():
-                file, temporary = stack.enter_context(self._temporary(path))
-                written.append((path, file, temporary))
-                with _Refusals(path):
-                    file.write(data)
-                    file.flush()
-            _flush_all([(path, partial(os.fsync, file.fileno())) for path, file, _ in written])
-            for path, _, temporary in written:
-                with _Refusals(path):
+        def put(paths: Sequence[str]) -> None:
+            for path in paths:
+                with self._temporary(path) as (file, temporary), _Refusals(path):
+                    file.write(files[path])
+                    _flush(file)
                     os.rename(temporary, self.local_path(path))
-        folders = {os.path.dirname(temporary): path for path, _, temporary in written}
-        _flush_all([(path, partial(fsync_folder, folder)) for folder, path in folders.items()])
+            for folder, path in {os.path.dirname(self.local_path(path)): path for path in paths}.items():
+                with _Refusals(path):
+                    fsync_folder(folder)
+
+        # The disk does the flushes of several threads together. Neighbours are in one share, which flushes its folders.
+        threads = 0 if len(files) <= _FLUSHES_ALONE else _FLUSH_THREADS
+        paths, size = sorted(files), -(-len(files) // max(1, threads)) or 1
+        shares = [paths[first : first + size] for first in range(0, len(paths), size)]
+        list(prefetched(put, shares, threads, "skipstone-flush"))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self.local_path(path)
@@ -311,20 +311,6 @@ def _neighbours(folder: str) -> list[str]:
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _flush_all(flushes: Sequence[tuple[str, Callable[[], None]]]) -> None:
-    """Flush files or folders, each with the path for its error; many by threads, whose flushes the disk does
-    together."""
-
-    def flush(one: tuple[str, Callable[[], None]]) -> None:
-        with _Refusals(one[0]):
-            one[1]()
-
-    # One share per thread: passing each flush to a pool takes as long as some flushes.
-    threads = 0 if len(flushes) <= _FLUSHES_ALONE else _FLUSH_THREADS
-    shares = [flushes[first :: threads or 1] for first in range(threads or 1)]
-    list(prefetched(lambda share: list(map(flush, share)), shares, threads, "skipstone-flush"))
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:

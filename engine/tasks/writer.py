@@ -25,7 +25,7 @@ from ..parquet.leaves import plain_schema
 from ..state.paths import FILE_PREFIX, task_path
 from ..storage import Storage, open_storage, relative_path
 from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
-from ..storage.write_buffer import WriteBuffer
+from ..storage.wrappers import WriteBuffer
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import WrittenFile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import os
+import resource
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,3 +91,16 @@ def test_a_task_that_fails_removes_its_files(table: ss.Table) -> None:
             raise ZeroDivisionError
         assert _files(table) == before
         assert task.result == []
+
+
+def test_a_task_of_many_small_files_opens_few_at_once(tmp_path: Path) -> None:
+    """They are flushed together, when the task ends."""
+    count, limits = 300, resource.getrlimit(resource.RLIMIT_NOFILE)
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("k", pa.int64())]), partitioning=["k"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[0]), limits[1]))
+    try:
+        with table.transaction() as tx:
+            tx.write(pa.table({"a": range(count), "k": range(count)}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert table.scan().count() == count

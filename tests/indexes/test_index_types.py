@@ -32,7 +32,7 @@ from skipstone.engine.predicates import ast
 from skipstone.engine.predicates import literals as operands
 from skipstone.engine.scan import lookup
 from skipstone.engine.state import lsm
-from skipstone.engine.storage import LocalStorage, write_buffer
+from skipstone.engine.storage import LocalStorage, wrappers
 
 # A struct has no filter; Parquet has no seconds, and its files hold milliseconds.
 FILTERED = {name: kind for name, kind in COLUMN_TYPES.items() if name not in ("inner", "ts_s")}
@@ -138,7 +138,7 @@ def test_no_secondary_index_of_any_type_loses_a_row_or_adds_one(name: str, data:
         patch.setattr(format, "POLICY", policy)
         patch.setattr(lsm, "MEMORY_ENTRIES", data.draw(st.sampled_from([1, 1 << 17])))
         patch.setattr(lsm, "_ENTRIES_OF_A_THREAD", data.draw(st.sampled_from([ALWAYS, NEVER])))
-        patch.setattr(write_buffer, "GATHERED_BYTES_MAX", 500)
+        patch.setattr(wrappers, "GATHERED_BYTES_MAX", 500)
         patch.setattr(LocalStorage, "is_remote", data.draw(st.booleans()))  # then runs are read side by side
         table = _lake(data, root, names, "secondary", shard_bytes=data.draw(st.sampled_from([300, 1 << 20])))
         keys = pa.schema([table.schema.field(one) for one in names])
