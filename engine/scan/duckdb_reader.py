@@ -48,12 +48,12 @@ _VALUES_FIRST, _VALUES_MAX = 2_000_000, 64_000_000  # of a chunk
 _RESULT_BYTES = 32 << 20  # that a chunk should return: the next is larger or smaller
 _COUNT = "__skipstone_count"
 _is_pattern = re.compile(r"[*?\[\]{}]").search  # DuckDB would expand such a path
+_LOSES_NAN = "the installed DuckDB loses rows with NaN"
 _CHECKED_FILES_MAX = 1_000
 _checked_files: set[tuple] = set()  # in which DuckDB has the types of the Arrow schema for some columns
 _kept: WeakKeyDictionary[Snapshot, dict[Any, Any]] = WeakKeyDictionary()
 _FACTS: dict[str, Callable[[Evidence], np.ndarray]] = {
     "bounded": lambda one: (one.has_lower & one.has_upper) | ~one.may_be_value,
-    "bounded without NaN": lambda one: ~one.may_be_nan & ((one.has_lower & one.has_upper) | ~one.may_be_value),
     "times": lambda one: one.has_lower | ~one.may_be_value,  # INT96, which DuckDB wraps, has no bounds
 }
 
@@ -105,21 +105,22 @@ class DuckDBReader:
             return "options of pyarrow were passed"
         if refusal := writer.refusal():
             return refusal
-        writer.guarded = [test for test in writer.tests if not self._may_prune(columns_read(test))]
-        return "the installed DuckDB loses rows with NaN" if writer.guarded and not nan_rows() else ""
+        writer.guarded = [test for test in writer.tests if not self.is_ordered(columns_read(test))]
+        return _LOSES_NAN if self._loses_nan(columns_read(self._context.bound)) else ""
 
-    def _may_prune(self, columns: Iterable[str]) -> bool:
-        """Whether DuckDB may prune by footer statistics of some columns: each writer orders values of the type right,
-        or an index has bounds for each file, and NaN occurs in none, or is nothing that DuckDB excludes."""
-        return self.is_ordered(columns, may_be_nan=nan_rows() == "plain")
+    def _loses_nan(self, columns: Iterable[str]) -> bool:
+        """Whether the installed DuckDB loses rows with NaN if it tests or sorts by some columns (dotted paths)."""
+        types = [self._schema.field(top_level(self._schema, name)).type for name in columns]
+        has_floats = any(pa.types.is_floating(each) for dtype in types for _, each in values_within("", dtype))
+        return has_floats and not nan_rows()
 
-    def is_ordered(self, columns: Iterable[str], *, may_be_nan: bool = True) -> bool:
-        """The same of columns (dotted paths) if what reads them handles NaN (`may_be_nan`), or does not."""
-        fact = "bounded" if may_be_nan else "bounded without NaN"
+    def is_ordered(self, columns: Iterable[str]) -> bool:
+        """Whether DuckDB may prune by footer statistics of some columns (dotted paths): each writer orders values of
+        the type right, or an index has bounds for each file."""
         return all(
             name in self._context.partitioning
             or _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type)
-            or self._is_true_in_each_file(fact, name)
+            or self._is_true_in_each_file("bounded", name)
             for name in columns
         )
 
@@ -221,9 +222,9 @@ class DuckDBReader:
         kept    the columns that are returned besides the keys
         """
         names = [f"__skipstone_key{i}" for i in range(len(keys))]
-        may_prune = self._may_prune([keys[0].column])
-        if not may_prune and not nan_rows():
-            self._context.why_pyarrow.append("the installed DuckDB loses rows with NaN")
+        may_prune = self.is_ordered([keys[0].column])
+        if self._loses_nan([keys[0].column]):
+            self._context.why_pyarrow.append(_LOSES_NAN)
             left += pairs
             return iter(())
 
