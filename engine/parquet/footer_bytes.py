@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
@@ -106,8 +106,6 @@ class FooterBytes:
     defined        the positions of the leaves whose bounds are in the order of their type
     row_groups     their sizes
     chunks         for each row group, by leaf
-    common         the bytes of the schema and of the key-value pairs, which files of one writer share; None if they are
-                   unknown
     """
 
     created_by: str
@@ -115,7 +113,6 @@ class FooterBytes:
     defined: frozenset[int]
     row_groups: list[RowGroup]
     chunks: list[list[Chunk]]
-    common: tuple[bytes, bytes] | None = field(default=None, compare=False)
 
     def has_ordered_bounds(self, leaf: int, kind: pa.DataType) -> bool:
         """Return True if the bounds of a leaf, by its position, order as the values of its Arrow type do."""
@@ -221,10 +218,9 @@ def _read_by_kernel(
     if kernels is None:
         return None
     read = kernels.read_footer(read_only(data), leaves.levels, -1 if size_bytes is None else size_bytes)
-    is_expected, places, row_counts, numbers, orders = read
+    is_expected, (begin, end), row_counts, numbers, orders = read
     if not is_expected:
         return None
-    schema, pairs, created_by = (data[begin:end] for begin, end in places.tolist())
     groups, parsed = [], []
     for row_count, rows in zip(row_counts.tolist(), numbers.tolist(), strict=True):
         chunks = []
@@ -237,7 +233,7 @@ def _read_by_kernel(
         groups.append(RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)))
         parsed.append(chunks)
     defined = frozenset(np.flatnonzero(orders).tolist())
-    return FooterBytes(_text(created_by), leaves.columns, defined, groups, parsed, (schema, pairs))
+    return FooterBytes(_text(data[begin:end]), leaves.columns, defined, groups, parsed)
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
@@ -264,31 +260,6 @@ def metadata_of(footer: bytes) -> Any:
 def expect_footers(count: int) -> None:
     """Load the kernel now if that many footers justify it."""
     load_for(_KERNELS, count * _FOOTER_PLAIN_NS)
-
-
-class Known(NamedTuple):
-    """The common content of the footers of one writer."""
-
-    common: tuple[bytes, bytes]
-    leaves: _Leaves
-
-
-def known_by(footer: FooterBytes, metadata: Any) -> Known | None:
-    """Return the content that a footer may share with others; None if the kernel did not read it."""
-    return None if footer.common is None else Known(footer.common, _leaves_of(metadata.schema))
-
-
-def footer_alike(stored: bytes, known: Known, size_bytes: int) -> FooterBytes | None:
-    """Return the content of a footer, from its bytes in its file. Return None if it does not share the `known` content,
-    or if pyarrow would write other bytes."""
-    kernels = kernels_for(_KERNELS, _CHUNK_PLAIN_NS * len(known.leaves.columns))
-    footer = _read_by_kernel(kernels, stored, known.leaves, size_bytes)
-    if footer is None or footer.common != known.common:
-        return None
-    try:
-        return footer if rewritten(metadata_of(stored)) == stored else None
-    except (pa.ArrowException, OSError):
-        return None
 
 
 def _text(raw: bytes) -> str:

@@ -35,7 +35,7 @@ from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-    from .footer_bytes import Chunk, FooterBytes, Known, RowGroup
+    from .footer_bytes import Chunk, FooterBytes, RowGroup
 
 BoundReader = Callable[[Any], int | bytes | None]
 
@@ -44,7 +44,7 @@ BoundReader = Callable[[Any], int | bytes | None]
 FILE_ERRORS = (CorruptionError, NotReadableError, FileMissingError, UnreachableError)
 
 _TAIL_BYTES = 64 << 10  # the part of a file that pyarrow reads first
-_MAGIC = b"PAR1"
+_NOT_WHOLE = "not a whole Parquet file ({}); if it is still being written, the next sync reads it"
 _BATCH_ROWS = 4096  # that are decoded at a time if few rows are wanted
 
 # Old writers, and Spark, stored times as INT96. They are read as microseconds: as nanoseconds, pyarrow's default, times
@@ -81,11 +81,10 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
         return _opened(storage, entry, options)
     from .footer_bytes import footer_bytes
 
-    tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
-    file = _opened(storage, entry, options, tail_bytes)
+    file = _opened(storage, entry, options, min(entry.size_bytes, _TAIL_BYTES))
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
-            stored = _raw_footer(storage, file, entry, tail_bytes)
+            _, stored = _tail_of(file.remote or range_file(storage, entry))
             file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes, stored)
             return file
     except BaseException:
@@ -149,11 +148,8 @@ def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    if entry.size_bytes == 0:
-        storage.stat(entry.path)  # raises if it is a dangling link
-        raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
-    message = "not a whole Parquet file ({}); if it is still being written, the next sync reads it"
-    with _refusals(entry.path, message):
+    _check_not_empty(storage, entry)
+    with _refusals(entry.path, _NOT_WHOLE):
         source = storage.open_file(entry)
         if tail_bytes and not isinstance(source, str):
             source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
@@ -167,13 +163,21 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         return file
 
 
-def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes: int) -> bytes:
-    source = file.remote or range_file(storage, entry)
-    tail = source.read_at(entry.size_bytes - tail_bytes, tail_bytes)
+def _check_not_empty(storage: Storage, entry: Entry) -> None:
+    if entry.size_bytes == 0:
+        storage.stat(entry.path)  # raises if it is a dangling link
+        raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
+
+
+def _tail_of(source: RangeFile) -> tuple[bytes, bytes]:
+    """Return the end of a file, which contains at least its footer, and the footer."""
+    size_bytes = source.size_bytes
+    tail_bytes = min(size_bytes, _TAIL_BYTES)
+    tail = source.read_at(size_bytes - tail_bytes, tail_bytes)
     length = int.from_bytes(tail[-8:-4], "little")
-    if length <= tail_bytes - 8:
-        return tail[-8 - length : -8]
-    return source.read_at(entry.size_bytes - 8 - length, length)
+    if tail_bytes < length + 8 <= size_bytes:
+        tail = source.read_at(size_bytes - length - 8, length + 8)
+    return tail, tail[-8 - length : -8]
 
 
 @contextlib.contextmanager
@@ -264,46 +268,21 @@ def read_footer(
     entry: Entry,
     wanted: Callable[[str], bool] = lambda leaf: True,
 ) -> Footer:
-    """Return the footer of the file of `entry`, with statistics for the leaves that are `wanted`."""
-    global _newest
-    footer = _read_alike(storage, entry, wanted)
-    if footer is not None:
-        return footer
-    from .footer_bytes import known_by
+    """Return the footer of the file of `entry`, with statistics for the leaves that are `wanted`. Only the end of the
+    file is read. Raise as `open_parquet`."""
+    import pyarrow.parquet as pq
 
-    file = open_parquet(storage, entry, is_checked=False)
-    with file, _refusals(entry.path, "its footer cannot be read ({})"):
-        serialized = file.arrow_schema.serialize()
-        pa.ipc.read_schema(serialized)  # pyarrow creates some that it cannot read again
-        layout = _layout_of(file.arrow_schema, file.metadata.schema)
-        known = known_by(file.parsed, file.metadata)
-        has_extensions = b"ARROW:extension" in serialized.to_pybytes()  # their types may be registered later
-        _newest = None if known is None or has_extensions else (known, layout)
-        return replace(_with_statistics(file.parsed, layout, wanted), packed=packed_where_far(storage, file.metadata))
+    from .footer_bytes import footer_bytes
 
-
-_newest: tuple[Known, _Layout] | None = None  # from the newest footer: most files are like the one before
-
-
-def _read_alike(storage: Storage, entry: Entry, wanted: Callable[[str], bool]) -> Footer | None:
-    """Do `read_footer` for a local file with the schema of the one before, without pyarrow, in a third of the time.
-    Return None for any other file, and for one that may have any defect."""
-    newest = _newest
-    if newest is None or storage.is_remote:
-        return None
-    from .footer_bytes import footer_alike
-
-    known, layout = newest
-    tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
-    try:
-        (tail,) = storage.read_ranges(entry.path, [(entry.size_bytes - tail_bytes, tail_bytes)])
-    except SkipstoneError:
-        return None
-    length = int.from_bytes(tail[-8:-4], "little")
-    if len(tail) != tail_bytes or tail[-4:] != _MAGIC or length > tail_bytes - 8:
-        return None
-    footer = footer_alike(tail[-8 - length : -8], known, entry.size_bytes)
-    return None if footer is None else _with_statistics(footer, layout, wanted)
+    _check_not_empty(storage, entry)
+    with _refusals(entry.path, _NOT_WHOLE):
+        tail, stored = _tail_of(range_file(storage, entry))
+        file = pq.ParquetFile(pa.BufferReader(tail), **READ_OPTIONS)
+        schema = schema_of(file)
+    with _refusals(entry.path, "its footer cannot be read ({})"):
+        parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes, stored)
+        layout = _layout_of(schema, file.metadata.schema)
+        return replace(_with_statistics(parsed, layout, wanted), packed=packed_where_far(storage, file.metadata))
 
 
 def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
@@ -362,6 +341,7 @@ def _layout_of(schema: pa.Schema, stored: Any) -> _Layout:
     kept = _newest_layout
     if kept is not None and schema.equals(kept.schema, check_metadata=True) and stored.equals(kept.stored):
         return kept
+    pa.ipc.read_schema(schema.serialize())  # pyarrow creates some that it cannot read again
     leaves, types = list(leaves_of(schema)), leaf_types(schema)
     known = []
     if len(leaves) == len(stored):  # otherwise the schema contains a type that `leaves_of` cannot walk

@@ -182,32 +182,31 @@ def _read_chunk(data, offset, leaf, is_ordered, size_bytes, fields, stack, chunk
 
 @jit_cached
 def read_footer(data, leaves, size_bytes):
-    """Read a footer: (whether it is as expected, places, row groups, chunks, orders).
+    """Read a footer: (whether it is as expected, writer, row groups, chunks, orders).
 
     data          uint8: the footer
     leaves        int64 [leaves, 3]: 1 if it is stored as BYTE_ARRAY, its greatest repetition and definition levels
     size_bytes    of the file; -1 if it is unknown
-    places        int64 [3, 2]: [begin, end) of the schema, of the key-value pairs, and of the writer's name
+    writer        int64 [2]: [begin, end) of the writer's name
     row groups    int64 [groups]: rows
     chunks        int64 [groups, leaves, 8]: values, bytes, uncompressed bytes, nulls (-1: unknown), and [begin, end)
                   in `data` of the lower and of the upper bound (-1: missing)
     orders        bool [leaves]: whether bounds are in the order that the column's type defines
     """
     fields, stack = np.zeros((_FIELDS, 3), np.int64), np.zeros((_DEPTH_MAX, 2), np.int64)
-    places, orders = np.zeros((3, 2), np.int64), np.zeros(len(leaves), np.bool_)
+    writer, orders = np.zeros(2, np.int64), np.zeros(len(leaves), np.bool_)
     rows, chunks = np.zeros(0, np.int64), np.zeros((0, 0, 8), np.int64)
-    refused = False, places, rows, chunks, orders
+    refused = False, writer, rows, chunks, orders
     if _find_fields(data, 0, fields, stack) < 0 or fields[4, 0] != _LIST or fields[8, 0] != 0:  # encrypted
         return refused
     groups, of, at = _items(data, fields[4, 1])
     if (groups and of != _STRUCT) or (groups * len(leaves) * _CHUNK_BYTES_MIN > len(data)):
         return refused
-    for place, number in enumerate((2, 5, 6)):
-        places[place, 0], places[place, 1] = fields[number, 1], fields[number, 2]
     if fields[6, 0] != 0:
         if fields[6, 0] != _BINARY:
             return refused
-        _, places[2, 0] = _varint(data, fields[6, 1])
+        _, writer[0] = _varint(data, fields[6, 1])
+        writer[1] = fields[6, 2]
     if fields[7, 0] != 0:
         count, of, order = _items(data, fields[7, 1])
         if fields[7, 0] != _LIST or of != _STRUCT or count != len(leaves):
@@ -230,4 +229,4 @@ def read_footer(data, leaves, size_bytes):
             if at < 0 or chunk[0] < rows[group] or (leaves[leaf, 1] == 0 and chunk[0] != rows[group]):
                 return refused
         at = end
-    return True, places, rows, chunks, orders
+    return True, writer, rows, chunks, orders
