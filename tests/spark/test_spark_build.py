@@ -11,11 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import few_of
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import executors
 from spark_in_process import run_here

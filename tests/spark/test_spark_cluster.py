@@ -1,4 +1,4 @@
-"""test_spark_queries.py, test_spark_verbs.py and some scans once more: on a standalone cluster, and over Spark Connect.
+"""Tests of verbs, scans, types and Columns once more: on a standalone cluster, and over Spark Connect.
 
 On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
 compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
@@ -15,14 +15,24 @@ from pathlib import Path
 import pytest
 import spark_sessions
 from example_counts import only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parents[1]
-# What else needs neither a JVM in the process nor a session of its own.
-SCANS = ("every_form_of_a_predicate", "load_by_name", "union_and_join_of_scans_with_different_predicates")
+# What needs neither a JVM in the process nor a session of its own.
+AGAIN = (
+    "test_spark_verbs.py",
+    "test_spark_scan.py::test_every_form_of_a_predicate",
+    "test_spark_scan.py::test_load_by_name",
+    "test_spark_scan.py::test_union_and_join_of_scans_with_different_predicates",
+    "test_spark_types.py::test_types_and_values_are_sparks_own",
+    "test_spark_columns.py::test_columns_that_only_the_residual_needs",
+    "test_spark_versions.py::test_any_session_saves_with_the_version_that_was_read",
+)
+# What needs a driver that sees what Spark makes of a Column or a text.
+OF_CLASSIC_SESSIONS = (
+    "test_spark_types.py::test_predicates_on_types_mean_what_spark_means",
+    "test_spark_columns.py::test_columns_keep_what_spark_keeps",
+)
 _TESTS_S_MAX = 900  # against a hang: alone, half a minute
 NO_NUMBA = """
 import pathlib
@@ -40,12 +50,11 @@ sys.meta_path.insert(0, NoNumba())
 """
 
 
-def _run_again(told: str, cluster: Cluster, folder: Path) -> None:
+def _run_again(told: str, cluster: Cluster, folder: Path, tests: tuple[str, ...] = AGAIN) -> None:
     """Runs tests on another session: what fails there fails here."""
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
     arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again")]
-    arguments += [str(TESTS / "spark" / name) for name in ("test_spark_queries.py", "test_spark_verbs.py")]
-    arguments += [f"{TESTS / 'spark' / 'test_spark_scan.py'}::test_{name}" for name in SCANS]
+    arguments += [str(TESTS / "spark" / name) for name in tests]
     environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [*command, *arguments],
@@ -64,7 +73,7 @@ def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     options = {f"spark.executorEnv.{name}": value for name, value in homeless.items()}
     told = spark_sessions.told(spark_cluster.url, {**spark_cluster.options, **options}, archive)
-    _run_again(told, spark_cluster, tmp_path)
+    _run_again(told, spark_cluster, tmp_path, AGAIN + OF_CLASSIC_SESSIONS)
     kept = {path.name.partition(".")[0] for path in tmp_path.glob("skipstone-kernels-*/*/*.nbi")}
     assert "kernels" in kept, "executors had no use for compiled kernels, or nowhere to keep them"
 

@@ -15,13 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import skipstone as ss
 from example_counts import few_of, is_thorough, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
-import skipstone as ss
 from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -364,27 +361,6 @@ def test_who_replaced_the_same_files_first_wins(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("here")
-def test_what_tasks_left_behind_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = lake_of(tmp_path / "lake", points(300), 3)
-    before, made_by = data_files(lake), ss.open(lake).handle.instant.transaction
-
-    def die() -> None:
-        raise RuntimeError("the driver lost its executors")
-
-    commit_meanwhile(monkeypatch, die)
-    with pytest.raises(RuntimeError, match="lost its executors"):
-        sks.cluster(None, lake, by="x", file_rows=100)
-    table = ss.open(lake)
-    assert (table.version, len(data_files(lake)) - len(before)) == (1, 3)
-    table.sync()
-    assert table.files().num_rows == 3, "a sync takes no file of a transaction in"
-    table.clean(min_age=dt.timedelta(0), delete_data=True)
-    assert data_files(lake) == before
-    left = {path.name[:32] for path in (lake / ".skipstone" / "tasks").rglob("*.sbf")}
-    assert left == {made_by}, "those of the version, and none of the tasks'"
-
-
-@pytest.mark.usefixtures("here")
 def test_fewer_rows_than_the_index_knows_are_never_committed(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -441,12 +417,3 @@ def test_a_file_of_a_group_is_its_owners(tmp_path: Path) -> None:
         sks.cluster(None, lake, by="x")
     assert caught.value.paths == ["new.parquet"]
     assert ss.open(lake).version == 2
-
-
-@pytest.mark.usefixtures("here")
-def test_files_of_another_format_are_left_to_it(tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    deltalake.write_deltalake(str(tmp_path / "delta"), points(10))
-    ss.create(tmp_path / "delta", source="delta")
-    with pytest.raises(ss.InvalidArgumentError, match="delta log"):
-        sks.cluster(None, tmp_path / "delta", by="x")

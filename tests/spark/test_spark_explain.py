@@ -10,11 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import only_in_test_all
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 

@@ -9,7 +9,6 @@ from hudi_tables import HudiTable
 
 pytest.importorskip("fastavro")
 pytest.importorskip("hudi")
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 from skipstone import spark_adapter as sks
 from spark_in_process import read_here
 
@@ -68,17 +67,6 @@ def test_executors_merge_slices_with_logs(spark, made):
 
 
 @only_in_test_all
-def test_a_frame_stays_with_the_instant_that_it_saw(spark, made):
-    pinned, before = sks.scan(spark, made.folder), made.rows()
-    write = made.begin()
-    made.update(write, made.groups[0], {"u0": 77})
-    made.complete(write)
-    assert _rows(pinned) == before
-    assert _rows(sks.scan(spark, made.folder)) == made.rows()
-    assert _rows(sks.refresh(pinned)) == made.rows()
-
-
-@only_in_test_all
 def test_read_optimized_is_the_bases_alone(spark, made):
     bases = {f"{name}{j}": 10 * j + i for i, name in enumerate("uvwx") for j in (0, 1)}
     frame = sks.scan(spark, made.folder, mode="read_optimized")
@@ -100,19 +88,3 @@ def test_read_optimized_is_the_bases_alone(spark, made):
 def test_what_spark_cannot_have_of_slices_with_logs_is_refused_in_our_words(spark, made):
     with pytest.raises(ss.NotReadableError, match=r"p=[ux]"):
         sks.read_parquet(spark, made.folder)
-
-
-@only_in_test_all
-def test_a_slice_that_the_reader_cannot_merge_is_named_by_the_task(spark, tmp_path):
-    names = {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "org.my.Counter"}
-    made = HudiTable(tmp_path / "t", 6, "MERGE_ON_READ", **names)
-    write = made.begin()
-    group = made.insert(write, "p=x", {"a": 1})
-    made.complete(write)
-    write = made.begin()
-    made.update(write, group, {"a": 2})
-    made.complete(write)
-    ss.create(made.folder)
-    with pytest.raises(Exception, match="Spark with Hudi reads it"):
-        sks.scan(spark, made.folder).collect()
-    assert _rows(sks.scan(spark, made.folder, mode="read_optimized")) == {"a": 1}

@@ -8,11 +8,8 @@ import warnings
 
 import pyarrow as pa
 import pytest
-from example_counts import only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import only_in_test_all
 from skipstone.spark_adapter import jobs
 from skipstone.spark_adapter.shares import split_evenly
 

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
 from example_counts import few_of, is_thorough
 from pyspark.sql import functions as F

@@ -8,7 +8,6 @@ import skipstone as ss
 from example_counts import only_in_test_all
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 from deltalake import DeltaTable, write_deltalake
 from log_lakes import delete_rows, paths_of
 from skipstone import spark_adapter as sks

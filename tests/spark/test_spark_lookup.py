@@ -13,11 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, is_thorough, only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import few_of, is_thorough, only_in_test_all
 from skipstone import spark_adapter as sks
 from skipstone.engine.scan import lookup
 from skipstone.spark_adapter import key_lookup

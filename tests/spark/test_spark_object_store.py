@@ -9,7 +9,6 @@ import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
 
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 
 from skipstone import spark_adapter as sks

@@ -14,12 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
-import skipstone as ss
 from library_versions import has, needs
 from predicate_strategies import predicates, schemas
 from skipstone import col

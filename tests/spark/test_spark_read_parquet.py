@@ -17,11 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import few_of, only_in_test_all
 from library_versions import needs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

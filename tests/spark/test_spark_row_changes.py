@@ -10,11 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import few_of, only_in_test_all
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from spark_in_process import run_here
@@ -324,6 +322,13 @@ def test_tables_of_another_formats_log_are_left_to_it(spark, tmp_path: Path) -> 
         sks.delete(spark, tmp_path / "delta", "k = 1")
     with pytest.raises(ss.InvalidArgumentError, match="delta log"):
         sks.merge(spark, tmp_path / "delta", source, "k")
+    with pytest.raises(ss.InvalidArgumentError, match="delta log"):
+        sks.cluster(spark, tmp_path / "delta", by="k")
+    sks.register(spark)
+    for mode in ("append", "overwrite"):
+        with pytest.raises(AnalysisException, match=r"InvalidArgumentError: .*only delta's own writers"):
+            source.write.format("skipstone").mode(mode).save(str(tmp_path / "delta"))
+    assert ss.open(tmp_path / "delta").scan().to_table().num_rows == 2
 
 
 @only_in_test_all

@@ -17,11 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from example_counts import only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import only_in_test_all
 from library_versions import needs
 from skipstone import col
 from skipstone import spark_adapter as sks

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import few_of, only_in_test_all
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from spark_frames import files_read, rows_of_each

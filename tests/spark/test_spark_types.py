@@ -15,11 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, only_in_test_all
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
+from example_counts import few_of, only_in_test_all
+from hive_lakes import INFERRED, lake_of, rows_of
 from library_versions import needs
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame as DF
@@ -303,43 +301,35 @@ def test_batches_are_bounded() -> None:
 
 # -- partition columns ------------------------------------------------------------------------------------------------
 
-KEYS = {
-    "int": ["1", "-7", "__HIVE_DEFAULT_PARTITION__"],
-    "padded": ["001", "020"],
-    "long": ["9999999999", "1"],
-    "decimal": ["99999999999999999999", "1"],
-    "double": ["1.5", "2"],
-    "date": ["2020-02-29", "1999-12-31"],
-    "flag": ["true", "false"],
-    "text": ["a%2Fb", "é", "x=y"],
-    "mixed": ["1", "a"],
-    "nothing": ["__HIVE_DEFAULT_PARTITION__"],
-    "time": ["2020-03-08 02%3A30%3A00", "2021-01-01 00%3A00%3A00"],
-}
-# By design: a path has no zone, and Spark's reading moves with the session's; a column of no type takes no value later.
-OWN_TYPES = {"time": "timestamp_ntz", "nothing": "string"}
-
-
-def _partitioned(root: Path, folders: list[str]) -> Path:
-    for at, folder in enumerate(folders):
-        path = root / f"p={folder}"
-        path.mkdir(parents=True)
-        pq.write_table(pa.table({"n": [at]}), path / "part.parquet")
-    ss.create(root).close()
-    return root
-
 
 @only_in_test_all
 def test_partition_columns_as_spark_infers_them(spark: SparkSession, tmp_path: Path) -> None:
+    """By design: a path has no zone, and Spark's reading moves with the session's; a column of no type takes no value
+    later."""
     found: list[DataFrame] = []
     expected: list[DataFrame] = []
-    for name, folders in KEYS.items():
-        lake = _partitioned(tmp_path / name, folders)
+    for name, (folders, _, _) in enumerate(INFERRED):
+        lake = lake_of(tmp_path / str(name), *(f"p={folder}/part" for folder in folders))
+        ss.create(lake).close()
         mine, sparks = sks.scan(spark, lake), spark.read.parquet(str(lake))
         kind = sparks.schema["p"].dataType.simpleString()
-        assert mine.schema["p"].dataType.simpleString() == OWN_TYPES.get(name, kind), name
+        own = {"timestamp": "timestamp_ntz", "void": "string"}.get(kind, kind)
+        assert mine.schema["p"].dataType.simpleString() == own, folders
         for frames, frame in ((found, mine), (expected, sparks)):
-            frames.append(frame.select(F.lit(name), "n", F.col("p").cast("string")))
+            frames.append(frame.select(F.lit(name), "x", F.col("p").cast("string")))
     rows = [sorted(map(repr, functools.reduce(DF.union, frames).collect())) for frames in (found, expected)]
     assert rows[0] == rows[1]
-    assert len(rows[0]) == sum(map(len, KEYS.values()))
+    assert len(rows[0]) == sum(len(folders) for folders, _, _ in INFERRED)
+
+
+@only_in_test_all
+def test_we_read_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [chr(code) for code in range(1, 128)] + ["é", "日本", "😀", "e\u0301", "\u00a0", "", None]
+    frame = spark.createDataFrame([(number, text) for number, text in enumerate(texts)], "x bigint, p string")
+    frame.coalesce(1).write.partitionBy("p").parquet(str(tmp_path / "written"))
+    ours = ss.create(tmp_path / "written", partitioning=pa.schema([("p", pa.string())]))
+    assert dict(rows_of(ours, "x", "p")) == {number: text or None for number, text in enumerate(texts)}
+    own = ss.create(tmp_path / "own", schema=ours.schema, partitioning=["p"])
+    with own.transaction() as tx:
+        tx.write(pa.table({"x": list(range(len(texts))), "p": texts}, schema=ours.schema))
+    assert sorted(own.partitions()["partition"].to_pylist()) == sorted(ours.partitions()["partition"].to_pylist())

@@ -15,9 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import executors, maintenance

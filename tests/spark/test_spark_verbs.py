@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import is_thorough, only_in_test_all
 from library_versions import has
 from skipstone import spark_adapter as sks
 
@@ -112,3 +110,35 @@ def _refused_over_connect(spark: SparkSession, lake: Path) -> None:
         else:
             with pytest.raises(ss.InvalidArgumentError, match="over Spark Connect"):
                 verb()
+
+
+MANY = 1_500_000  # so much that an executor loads compiled kernels, where it has a compiler
+
+
+@only_in_test_all  # test_spark_cluster.py runs it, too
+def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """The kernels of an executor and their plain twins make one filter and one sorted file: what reads them here, with
+    kernels of its own, finds no fault, and no row is lost."""
+    k = np.random.default_rng(5).permutation(MANY) * 2
+    pq.write_table(pa.table({"k": k}), tmp_path / "part.parquet", row_group_size=MANY // 6)
+    sks.create(spark, tmp_path).close()
+
+    def compile_kernels(batches):  # as a machine has them that did more work than this
+        import pyarrow as pa
+        from skipstone.base import lazy
+        from skipstone.bloom import SplitBlockFilter
+
+        lazy.load("bloom.kernels")
+        SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)
+        yield from batches
+
+    assert spark.range(1).mapInArrow(compile_kernels, "id long").count() == 1
+    for kind in ("bloom", "secondary"):
+        sks.create_index(spark, tmp_path, "k", kind)
+    where = f"k IN ({', '.join(str(key) for key in range(-1001, 3 * MANY, MANY // 15 + 1))})"
+    with ss.open(tmp_path) as table:
+        assert [index["files_covered"] for index in table.indexes().to_pylist()[-2:]] == [1, 1]
+        assert table.scan("k = -1 OR k = 7").files().num_rows == 0
+        assert table.verify(deep=True) == []
+    expected = spark.read.parquet(str(tmp_path)).where(where)
+    assert _rows(sks.scan(spark, tmp_path, where)) == _rows(expected) != []

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
 from pyspark import inheritable_thread_target
@@ -178,6 +175,48 @@ def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark
     sks.save(sks.scan(spark, lake, version=2), lake, "overwrite", read_version=ss.open(lake).version)
     sks.save(sks.scan(spark, lake, version=2), lake)  # what is appended conflicts with none
     assert _ids(lake) == sorted([*range(6), *range(6)])
+
+
+@only_in_test_all
+def test_any_session_saves_with_the_version_that_was_read(spark: SparkSession, tmp_path: Path) -> None:
+    """From its own thread and from others; test_spark_cluster.py runs it over Spark Connect, too."""
+    path = str(tmp_path / "saved")
+
+    def rows(first: int, last: int) -> DataFrame:
+        return spark.range(first, last).selectExpr("id", "id % 3 AS p")
+
+    sks.save(rows(0, 6), path, partitioning="p")
+    whole, one = sks.scan(spark, path), sks.scan(spark, path, "p = 1")
+    direct, none = sks.read_parquet(spark, path), sks.read_parquet(spark, path, "id = 77")
+    odd = sks.scan(spark, path, F.col("id") % 2 == 1)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [inheritable_thread_target(spark)(sks.save), sks.save]
+        assert [pool.submit(call, rows(9, 10), path).result() for call in calls] == [None, None]
+    read = {} if hasattr(spark, "_jsparkSession") else {"read_version": 2}  # which Connect has to be given
+    for frame in (whole, direct, none, odd, whole.join(rows(0, 3).select("id"), "id")):
+        with pytest.raises(ss.CommitConflictError, match=r"p=0/.*since version 2"):
+            sks.save(frame, path, "overwrite", **read)
+    sks.save(one.where("id < 2"), path, "overwrite", partitionOverwriteMode="dynamic", **read)
+    assert sorted(ss.open(path).scan().to_table()["id"].to_pylist()) == [0, 1, 2, 3, 5, 9, 9]
+    with pytest.raises(ss.CommitConflictError, match="p=1/"):
+        sks.save(one.where("id < 2"), path, "overwrite", partitionOverwriteMode="dynamic", **read)
+    assert (whole.count(), sks.refresh(whole).count(), sks.refresh(odd).count()) == (6, 7, 5)
+    sks.save(sks.refresh(whole), path, "overwrite", **(read and {"read_version": ss.open(path).version}))
+    latest = ss.open(path).version
+    if hasattr(spark, "_jsparkSession"):
+        sks.view(spark, "latest_saved", path)
+        sks.save(rows(20, 21), path)
+        assert spark.table("latest_saved").count() == 8
+        spark.catalog.dropTempView("latest_saved")
+        return
+    with pytest.raises(ss.InvalidArgumentError, match="Spark Connect a view"):
+        sks.view(spark, "latest_saved", path)
+    whole.createOrReplaceTempView("kept")
+    for unseen in (spark.sql("SELECT * FROM kept"), spark.table("kept"), spark.read.format("skipstone").load(path)):
+        with pytest.raises(ss.InvalidArgumentError, match="read_version"):
+            sks.save(unseen, path, "overwrite")
+    sks.save(spark.table("kept"), path, "overwrite", read_version=latest)
+    assert ss.open(path).version == latest + 1
 
 
 @only_in_test_all

@@ -18,13 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import skipstone as ss
 from example_counts import examples, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-
-import skipstone as ss
 from library_versions import needs
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
@@ -333,17 +330,6 @@ def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> 
     twice = pa.schema([("ab", pa.int64()), ("AB", pa.int64())])
     with pytest.raises(ss.SchemaError, match="cannot tell which of ab, AB"):
         names_in(twice, ["Ab"])
-
-
-@only_in_test_all
-def test_a_table_of_another_log_is_its_owners(spark: SparkSession, tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"id": pa.array([1], pa.int64())}))
-    ss.create(tmp_path / "lake", source="delta").close()
-    for mode in ("append", "overwrite"):
-        with pytest.raises(AnalysisException, match=r"InvalidArgumentError: .*only delta's own writers"):
-            save(spark.range(1), tmp_path / "lake", mode)
-    assert rows_of(tmp_path / "lake") == {(1,): 1}
 
 
 # -- what goes wrong while it runs ------------------------------------------------------------------------------------
