@@ -19,9 +19,6 @@ import pyarrow as pa
 from ....base import canon
 from ...predicates import (
     ANY,
-    FALSE,
-    NULL,
-    TRUE,
     And,
     Node,
     Term,
@@ -169,7 +166,6 @@ KIND = StatsKind()
 
 
 EQUALITIES = ("=", "<=>", "in")
-BOTH = TRUE | FALSE
 
 
 @dataclass
@@ -201,56 +197,36 @@ class StatsProbe:
 
     def run(self, files: ProbedFiles) -> ProbeResult:
         """Return the outcomes from summaries and entries. Raise DamagedRun. If the summary of a block leaves one
-        outcome for all of its files, as within a range of a clustered column, no entry is read. If only nulls are
-        undecided, no bounds are read."""
+        outcome for all of its files, as within a range of a clustered column, no entry is read."""
         if files.is_base is not None or not self.is_complete:
-            return self._result(files, {})
+            return self._result(files)
         columns = {self.column.name: self.column}
         sets: dict[Node, np.ndarray] = {term: _over_pieces(term, columns, files.ids) for term in self.terms}
-        by_bounds, by_nulls = (np.zeros(len(files.ids), dtype=bool) for _ in range(2))
+        is_open = np.zeros(len(files.ids), dtype=bool)
         for of_term in sets.values():
-            by_bounds |= (of_term == 0) | (of_term & BOTH == BOTH)
-            by_nulls |= (of_term & NULL != 0) & (of_term != NULL)
-        by_nulls &= ~by_bounds
+            is_open |= (of_term == 0) | (of_term & (of_term - 1) != 0)
         covered = np.ones(len(files.ids), dtype=bool)
-        for chosen in (by_bounds, by_nulls):
-            if chosen.any():
-                part = files if chosen.all() else ProbedFiles(files.ids[chosen], files.snapshot, files.damaged)
-                entries = self._result(part, {}, with_bounds=chosen is by_bounds)
-                covered[chosen] = entries.covered
-                for term, of_term in entries.outcomes.items():
-                    possible = of_term if chosen is by_bounds else of_term & sets[term][chosen]
-                    sets[term][chosen] = np.where(entries.covered & (possible != 0), possible, np.uint8(ANY))
+        if is_open.any():
+            part = files if is_open.all() else ProbedFiles(files.ids[is_open], files.snapshot, files.damaged)
+            entries = self._result(part)
+            covered[is_open] = entries.covered
+            for term, possible in entries.outcomes.items():
+                sets[term][is_open] = np.where(entries.covered & (possible != 0), possible, np.uint8(ANY))
         return ProbeResult(sets, covered)
 
     def list(self, within: Ranges, span: tuple[int, int] | None) -> tuple[np.ndarray, ProbeResult]:
         """Return the numbers of all files in some ranges, and the outcomes for them; only if it `is_complete`. `span`,
-        from `needed_span`, excludes some files that cannot match. Raise DamagedRun.
+        from `needed_span`, excludes some files that cannot match. Raise DamagedRun."""
+        ids, rows, schemas = self.column.stats.entries(within.first, within.stop, span)
+        covered = np.ones(len(ids), dtype=bool)
+        return ids, self._outcomes(entry_evidence(self.column.in_files, rows, schemas, covered), covered)
 
-        Most files may contain a looked-up value as well as others. Then nulls matter only in files whose bounds are one
-        value, because every row of these may match. Only the null counts of these files are read.
-        """
-        first = self.column
-        is_sought = all(term.op in ("=", "in") for term in self.terms)
-        ids, rows, schemas = first.stats.entries(within.first, within.stop, span, needs_nulls=not is_sought)
-        evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
-        result = self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
-        if is_sought and span is not None:
-            alone = np.logical_or.reduce([sets == TRUE | NULL for sets in result.outcomes.values()])
-            if alone.any():
-                counted = self._result(ProbedFiles(ids[alone], first.snapshot), {}, with_bounds=False)
-                for term, sets in counted.outcomes.items():
-                    result.outcomes[term][alone] &= np.where(counted.covered & (sets != 0), sets, np.uint8(ANY))
-        return ids, result
+    def _result(self, files: ProbedFiles) -> ProbeResult:
+        return self._outcomes(*self.column.of_files(files))
 
-    def _result(
-        self, files: ProbedFiles, evidence: dict[str, ColumnEvidence], *, with_bounds: bool = True
-    ) -> ProbeResult:
-        covered = np.ones(len(files.ids), dtype=bool)
-        name = self.column.name
-        if name not in evidence:
-            evidence[name], covered = self.column.of_files(files, with_bounds=with_bounds)
-        return ProbeResult({term: term_sets(term, evidence, len(files.ids)) for term in self.terms}, covered)
+    def _outcomes(self, evidence: ColumnEvidence, covered: np.ndarray) -> ProbeResult:
+        by_column = {self.column.name: evidence}
+        return ProbeResult({term: term_sets(term, by_column, len(covered)) for term in self.terms}, covered)
 
     def needed_span(self, bound: Node) -> tuple[int, int] | None:
         """Return the order codes of the first column between which (inclusive) a file must have a value for the

@@ -137,13 +137,13 @@ class ColumnStatsReader:
     # -- entries ------------------------------------------------------------------------------------------------------
 
     def entries(
-        self, first: np.ndarray, stop: np.ndarray, span: tuple[int, int] | None = None, *, needs_nulls: bool = True
+        self, first: np.ndarray, stop: np.ndarray, span: tuple[int, int] | None = None
     ) -> tuple[np.ndarray, StatRows, np.ndarray]:
         """Return the entries of files with numbers in some ranges (uint64, ascending, disjoint; `stop` exclusive): (ids
         ascending, statistics, int64 physical schema or -1).
 
         `span` contains order codes, one of which a file must contain: many files whose bounds exclude all of them are
-        left out. Null counts of the others may then be unknown, unless the caller `needs_nulls`.
+        left out.
         """
         layers = []
         # With several runs the newest entry of a file applies, so none of its entries may be left out.
@@ -151,12 +151,11 @@ class ColumnStatsReader:
         for blocks in self.blocks:
             used = np.flatnonzero(blocks.meeting(first, stop))
             if len(used):
-                layers.append(_within(self._read(blocks, used, span, needs_nulls=needs_nulls), first, stop))
+                layers.append(_within(self._read(blocks, used, span), first, stop))
         return self._newest(layers)
 
-    def entries_of(self, ids: np.ndarray, *, with_bounds: bool = True) -> tuple[StatRows, np.ndarray, np.ndarray]:
-        """Return (statistics, int64 physical schema or -1, bool: an entry exists) for each id (uint64, ascending).
-        Bounds are unknown without `with_bounds`."""
+    def entries_of(self, ids: np.ndarray) -> tuple[StatRows, np.ndarray, np.ndarray]:
+        """Return (statistics, int64 physical schema or -1, bool: an entry exists) for each id (uint64, ascending)."""
         layers = []
         for blocks in self.blocks:
             low, high = np.searchsorted(ids, blocks.first), np.searchsorted(ids, blocks.stop)
@@ -164,9 +163,9 @@ class ColumnStatsReader:
             if not len(used):
                 continue
             if blocks.entries(used) <= DENSE * int((high - low).sum()):
-                layers.append(self._read(blocks, used, with_bounds=with_bounds))
+                layers.append(self._read(blocks, used))
             else:
-                names, constant = self._columns(blocks, used, with_bounds)
+                names, constant = self._columns(blocks, used)
                 with reading_run(blocks.run):
                     reader = self._readers.reader(blocks.run)
                     entries = reader.by_id(self.prefix).get(ids, names, include_deleted=True)
@@ -179,15 +178,9 @@ class ColumnStatsReader:
         return rows.take(row_of), picked, row_of >= 0
 
     def _read(
-        self,
-        blocks: Blocks,
-        used: np.ndarray,
-        span: tuple[int, int] | None = None,
-        *,
-        with_bounds: bool = True,
-        needs_nulls: bool = True,
+        self, blocks: Blocks, used: np.ndarray, span: tuple[int, int] | None = None
     ) -> tuple[IdEntries, dict[str, int | None]]:
-        names, constant = self._columns(blocks, used, with_bounds)
+        names, constant = self._columns(blocks, used)
         indices = tuple((blocks.indices.start + used).tolist())
 
         def decode(reader: SortedFileReader, bounds: dict[str, tuple[int, int]] | None = None) -> IdEntries:
@@ -197,14 +190,13 @@ class ColumnStatsReader:
             # The cache of a small run serves every query, so it is not narrowed to this one.
             if span is not None and not self._readers.keeps(blocks.run):
                 bounds = {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
-                names = [name for name in names if needs_nulls or name != "null_count"]
                 return decode(self._readers.reader(blocks.run), bounds), constant
             name = ("numbered", self.prefix, indices, tuple(names))
             return self._readers.decoded(blocks.run, name, decode), constant
 
-    def _columns(self, blocks: Blocks, used: np.ndarray, with_bounds: bool) -> tuple[list[str], dict[str, int | None]]:
+    def _columns(self, blocks: Blocks, used: np.ndarray) -> tuple[list[str], dict[str, int | None]]:
         """Return the columns to decode, and the columns with one value (or null, None) in all used blocks."""
-        names: list[str] = list(self._bounds) if with_bounds else []
+        names: list[str] = list(self._bounds)
         constant: dict[str, int | None] = {}
         for name in _COUNTS:
             summary = blocks.summaries.get(name)
@@ -310,9 +302,9 @@ class StatsColumn:
         """Read the entries of all files. Raise DamagedRun."""
         self.stats.entries(np.zeros(1, dtype=np.uint64), np.full(1, LAST_ID))
 
-    def of_files(self, files: ProbedFiles, *, with_bounds: bool = True) -> tuple[ColumnEvidence, np.ndarray]:
+    def of_files(self, files: ProbedFiles) -> tuple[ColumnEvidence, np.ndarray]:
         """Return evidence about the column in each file, and bool: the file has a valid entry. Raise DamagedRun."""
-        rows, schemas, covered = self.stats.entries_of(files.ids, with_bounds=with_bounds)
+        rows, schemas, covered = self.stats.entries_of(files.ids)
         if not self.is_complete:
             covered = covered & files.covered_by(self.index)
         if files.is_base is not None:  # a log that lacks a column leaves it unchanged, or inserts NULL
