@@ -24,7 +24,6 @@ VARIABLE, VALUES_VARIABLE = "SKIPSTONE_SCAN_LOG", "SKIPSTONE_SCAN_LOG_VALUES"
 _BYTES_MAX = 64 << 20
 _VALUES_MAX = 1_000  # of one predicate
 _TEXT_MAX = 20_000  # characters of one predicate
-_COLUMNS_MAX = 100
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -118,23 +117,14 @@ def _read(line: str) -> dict[str, Any] | None:
 
 
 def _entry(bound: Node, key_columns: Sequence[str], facts: dict[str, Any], has_values: bool) -> dict[str, Any]:
-    filters: dict[str, list[str]] = {name: ["in keys"] for name in key_columns}
-    value_count = 0
-    for name in columns_read(bound):
-        filters.setdefault(name, [])
-    for term in terms_of(bound):
-        if isinstance(term, Term):
-            value_count += len(term.values)
-            if term.op not in filters.setdefault(term.column, []):
-                filters[term.column].append(term.op)
+    value_count = sum(len(term.values) for term in terms_of(bound) if isinstance(term, Term))
     is_whole = has_values and value_count <= _VALUES_MAX and not key_columns
     where = str(bound) if is_whole else brief(bound) if has_values else _masked(bound)
     if key_columns:
         where = f"({', '.join(key_columns)}) IN keys"
     is_whole, where = is_whole and len(where) <= _TEXT_MAX, where[:_TEXT_MAX]
     time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-    shown = dict(list(filters.items())[:_COLUMNS_MAX])
-    return {"time": time, **facts, "where": where, "is_whole": is_whole, "filters": shown}
+    return {"time": time, **facts, "where": where, "is_whole": is_whole}
 
 
 def _masked(node: Node) -> str:

@@ -229,7 +229,7 @@ class Table:
 
         Args:
             output: a local file to write it to, atomically.
-            log: a log of scans (`open(scan_log=)`): adds what they skipped, and by which columns.
+            log: a log of scans (`open(scan_log=)`): adds what they skipped.
             advice: what `advise` returned.
 
         Raises StorageError if `output` cannot be written, or `log` cannot be read.

@@ -19,7 +19,6 @@ from ..indexes.kind import kind_named
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Node, Residual, Term, columns_of, columns_read, residuals, terms_of, with_implied
 from ..predicates.required_texts import required_of
-from ..scan.index_answer import columns_needed
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
@@ -33,7 +32,6 @@ _EQUAL = frozenset({"=", "<=>", "in"})
 _QUERIES_MAX = 100
 _COLUMNS_MAX = 6  # of each kind, those of most queries
 _RUNS = 10
-_INCLUDED_MAX = 4  # columns that are suggested to be included
 _SAVED_MIN = 0.01  # of what the queries read
 _SHOWN_MAX = 10
 
@@ -53,7 +51,6 @@ class Suggestion:
     score           bytes: what ten rounds of all queries save, less the size of the index
     fpp             of a Bloom filter
     ignore_case     of an n-gram index: a query ignores case
-    include         of a secondary index: the columns that the queries need, if these are few
     """
 
     kind: str
@@ -68,13 +65,11 @@ class Suggestion:
     score: float
     fpp: float | None = None
     ignore_case: bool = False
-    include: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """As "bloom(user_id)"."""
-        included = f" include {', '.join(self.include)}" if self.include else ""
-        return f"{self.kind}({', '.join(self.columns)}){included}"
+        return f"{self.kind}({', '.join(self.columns)})"
 
     @property
     def code(self) -> str:
@@ -82,7 +77,6 @@ class Suggestion:
         named = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
         options = "" if self.fpp is None else f", fpp={self.fpp!r}"
         options += ", ignore_case=True" if self.ignore_case else ""
-        options += f", include={list(self.include)!r}" if self.include else ""
         return f"table.create_index({named}, kind={self.kind!r}{options})"
 
     @property
@@ -203,7 +197,7 @@ class _Workload:
                 read.refuse(text, f"asked less often than {_QUERIES_MAX} others, which were tried")
                 continue
             try:
-                plan = PlannedScan(replace(ScanRequest.of(handle, read.columns_of(text)), scan_log=None), node)
+                plan = PlannedScan(replace(ScanRequest.of(handle), scan_log=None), node)
                 plan.pruned  # noqa: B018
             except SkipstoneError as error:
                 read.refuse(text, str(error))
@@ -271,22 +265,6 @@ class _Workload:
                         ignore_case[name] = ignore_case.get(name, False) or is_folded
         return dict(list(ignore_case.items())[:_COLUMNS_MAX])
 
-    def included(self, columns: tuple[str, ...], touched: Sequence[int]) -> tuple[str, ...]:
-        """The columns that some queries of a log need besides those of an index; none if they are many, or one of them
-        cannot be included."""
-        instant = self.handle.snapshot.instant
-        plans = [self.queries[i][1] for i in touched]
-        if any(plan.request.columns is None for plan in plans):
-            return ()
-        needed: dict[str, None] = {}
-        for plan in plans:
-            needed |= dict.fromkeys(columns_needed(plan, plan.columns))
-        others = [name for name in needed if name not in columns and name not in instant.partitioning]
-        kinds = [leaf_type(instant.schema, name) for name in others]
-        secondary = kind_named("secondary")
-        is_possible = all(kind is not None and secondary.can_include(kind) for kind in kinds)
-        return tuple(others) if is_possible and len(others) <= _INCLUDED_MAX else ()
-
     def _ranked(self, is_meant: Callable[[Term], bool]) -> list[str]:
         """Columns of data with such terms, those of most queries first. Elements and expressions count."""
         counts: dict[str, int] = {}
@@ -327,26 +305,20 @@ class _Trials:
             names_of = columns_read if kind == "ngram" else columns_of
             named = [names_of(self._workload.sought(plan)) for _, plan, _ in self._workload.queries]
             touched = [i for i, names in enumerate(named) if not {*columns}.isdisjoint(names)]
-            included = self._workload.included(columns, touched) if kind == "secondary" else ()
-            for include in [(), included] if included else [()]:
-                try:
-                    one = self._indexed(kind, columns, touched, include)
-                except SkipstoneError:  # of a type that cannot be indexed so
-                    continue
-                if one.saved_share >= _SAVED_MIN and one.score > 0:
-                    suggestions.append(one)
+            try:
+                one = self._indexed(kind, columns, touched)
+            except SkipstoneError:  # of a type that cannot be indexed so
+                continue
+            if one.saved_share >= _SAVED_MIN and one.score > 0:
+                suggestions.append(one)
         return suggestions
 
-    def _indexed(
-        self, kind: str, columns: tuple[str, ...], touched: list[int], include: tuple[str, ...] = ()
-    ) -> Suggestion:
+    def _indexed(self, kind: str, columns: tuple[str, ...], touched: list[int]) -> Suggestion:
         files = self._workload.handle.snapshot.instant.totals["files"]
         fpp = kind_named(kind).advised_options(files * self._scratch.row_groups_a_file).get("fpp")
         ignore_case = kind == "ngram" and self._workload.texts[columns[0]]
-        wanted = {"fpp": fpp, "ignore_case": ignore_case, "include": include}
-        options = {name: value for name, value in wanted.items() if value}
-        queries = [self._workload.queries[i] for i in touched]
-        tried = self._scratch.tried(columns, kind, options, [(node, plan.columns) for node, plan, _ in queries])
+        options = {name: value for name, value in {"fpp": fpp, "ignore_case": ignore_case}.items() if value}
+        tried = self._scratch.tried(columns, kind, options, [self._workload.queries[i][0] for i in touched])
         kept = list(self._now)
         for i, of_query in zip(touched, tried.kept, strict=True):
             kept[i] = {path: min(share, of_query[path]) for path, share in kept[i].items() if path in of_query}
@@ -358,7 +330,7 @@ class _Trials:
         index_bytes, build_s = tried.index_bytes * self._trial.table_scale, tried.build_s * self._trial.table_scale
         score = _RUNS * (bytes_now - bytes_then) - index_bytes
         sizes = (files_now, files_then, bytes_now, bytes_then, index_bytes)
-        return Suggestion(kind, columns, helped, *sizes, build_s, score, fpp, ignore_case, include)
+        return Suggestion(kind, columns, helped, *sizes, build_s, score, fpp, ignore_case)
 
     def _totals(self, kept: list[Kept]) -> list[tuple[float, float]]:
         """Return (files, bytes) that each query reads of all files, by what it reads of the sample."""

@@ -25,16 +25,14 @@ class Queries:
     """The queries that were read.
 
     where     the predicates, each once, with how often it was asked
-    columns   of each, the columns that were returned, if a log has them for all of its queries
     unread    (text, reason) of what could not be read
     """
 
     where: dict[str, tuple[Node, int]] = field(default_factory=dict)
     unread: list[tuple[str, str]] = field(default_factory=list)
-    columns: dict[str, list[str] | None] = field(default_factory=dict)
 
-    def add(self, where: object, schema: Any, columns: object = None) -> None:
-        """One query: text, or anything else that `scan` takes; and the columns that were returned, None for all."""
+    def add(self, where: object, schema: Any) -> None:
+        """Add one query: a text, or anything else that `scan` accepts."""
         text = shown(where)
         try:
             read = _where_text(where) if isinstance(where, str) else where
@@ -44,13 +42,6 @@ class Queries:
             return
         key = str(node)
         self.where[key] = node, self.where[key][1] + 1 if key in self.where else 1
-        known = self.columns.get(key, [])
-        names = [name for name in columns if name in schema.names] if isinstance(columns, list) else None
-        self.columns[key] = None if names is None or known is None else list(dict.fromkeys([*known, *names]))
-
-    def columns_of(self, key: str) -> list[str] | None:
-        """The columns that a query returns; None for all."""
-        return self.columns.get(key)
 
     def refuse(self, text: str, reason: str) -> None:
         """Names what could not be read."""
@@ -73,7 +64,7 @@ def queries_of(given: Iterable[object] | str | None, log: str | os.PathLike[str]
             queries.refuse("a line of the log", "it is no line of a scan log")
         elif entry.get("table") == handle.location and entry["where"] != "TRUE":
             if entry.get("is_whole") is True:
-                queries.add(entry["where"], schema, entry.get("columns"))
+                queries.add(entry["where"], schema)
             else:
                 queries.refuse(entry["where"], "the log keeps it without its values, or cut")
     return queries

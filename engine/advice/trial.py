@@ -25,7 +25,6 @@ from ..lakes import is_log
 from ..lakes.directory import listed_of
 from ..parquet.leaves import top_level
 from ..predicates import Node, columns_read, prepare, resolve
-from ..scan.index_answer import answer_by_index
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.row_groups import row_groups_of
@@ -142,25 +141,19 @@ class Scratch:
         for name in columns_read(query):  # SQL text was bound to the table's own schema
             resolve(name, self._handle.schema)
 
-    def tried(
-        self, columns: Sequence[str], kind: str, options: dict[str, Any], queries: Sequence[tuple[Node, Sequence[str]]]
-    ) -> Tried:
-        """Builds an index, plans the queries (predicate, columns) with it, and drops it. Raises what `create_index`
-        does."""
+    def tried(self, columns: Sequence[str], kind: str, options: dict[str, Any], queries: Sequence[Node]) -> Tried:
+        """Build an index, plan the queries with it, and drop it. Raise what `create_index` raises."""
         bytes_before, start_s = self._size_bytes(), time.perf_counter()
         create_index(self._handle, list(columns), kind, maintain="commit", options=options, progress=None)
         build_s, index_bytes = time.perf_counter() - start_s, self._size_bytes() - bytes_before
         try:
-            return Tried([self.kept(*query) for query in queries], index_bytes, build_s)
+            return Tried([self.kept(query) for query in queries], index_bytes, build_s)
         finally:
             drop_index(self._handle, list(columns), kind)
 
-    def kept(self, query: Node, columns: Sequence[str]) -> Kept:
-        """Return what a query of some columns reads of the sample: nothing if an index answers it."""
+    def kept(self, query: Node) -> Kept:
+        """Return what a query reads of the sample."""
         planning = PlannedScan(ScanRequest.of(self._handle), query)
-        answer = answer_by_index(planning, columns)
-        if answer is not None and answer.is_whole:
-            return {}
         return {task.path: _share(g.kept, g.total) for task, g in planning.pairs if g.kept != []}
 
     @property

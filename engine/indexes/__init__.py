@@ -13,7 +13,7 @@ commits and writers call kinds through this protocol. `scan/` also calls statist
     probes       return what the index can prove about a predicate; each `Probe` returns the possible outcomes per file
     of_new_columns           index columns that were added and that no live file has
     read_coarse, rows_reader    read what executors need without the rest; list the rows of some values
-    shown_options, advised_options, can_include, can_find    what users and `advise` need to know of a kind
+    shown_options, advised_options, can_find    what users and `advise` need to know of a kind
     is_current, updated_definition, referenced_files    whether old runs are usable for a column; the files of a run
 
 A run is one immutable sorted-block file that contains its own path (`state/runs.py: written_as`). Only its kind reads

@@ -374,10 +374,6 @@ class IndexKind(Protocol):
         """Return options that suit a table of so many row groups."""
         return {}
 
-    def can_include(self, arrow_type: pa.DataType) -> bool:
-        """Return whether entries can contain values of such a column, in addition to the key."""
-        return False
-
     def can_find(self, required: Required, ignore_case: bool) -> bool:
         """Return whether an index can look up the texts that a predicate requires."""
         return False

@@ -150,30 +150,6 @@ def test_from_a_log_of_scans(lake: str, tmp_path: Path, rows: pa.Table, capsys: 
     assert answer["suggestions"][0]["code"] == advice.suggestions[0].code
 
 
-def test_columns_that_logged_queries_need_are_included(
-    own_lake: str, tmp_path: Path, rows: pa.Table, capsys: pytest.CaptureFixture
-) -> None:
-    """The suggestion comes true: the queries read no data file."""
-    log = tmp_path / "queries.jsonl"
-    table = ss.open(own_lake, scan_log=log)
-    keys = [rows.column("flight_id")[i].as_py() for i in range(0, ROWS, 1_500)]
-    for key in keys:
-        table.scan(ss.col("flight_id") == key, columns=["hour", "month"]).files()
-    (best,) = [one for one in table.advise(log=log).suggestions if one.include]
-    assert (best.name, best.include, best.files_then) == ("secondary(flight_id) include hour", ("hour",), 0)
-    assert best.code == "table.create_index('flight_id', kind='secondary', include=['hour'])"
-    eval(best.code, {"table": table})
-    plan = table.scan(ss.col("flight_id") == keys[3], columns=["hour", "month"])
-    assert plan.to_table().num_rows == 1 and "no data file read" in plan.explain()
-    table.drop_index("flight_id", kind="secondary")
-    with pytest.raises(SystemExit) as end:
-        main(["advise", own_lake, "--from-log", str(log)])
-    assert not end.value.code
-    assert "include hour" in capsys.readouterr().out
-    table.scan(ss.col("flight_id") == keys[0]).files()
-    assert not [one for one in table.advise(log=log).suggestions if one.include]
-
-
 def test_the_command_reads_a_file_of_statements(lake: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file = tmp_path / "q.sql"
     file.write_text("-- ours; really\nSELECT *\nFROM f\nWHERE tailnum = 'a;b';\nhour = 3 ;\n\n;bad = 1;")

@@ -23,7 +23,7 @@ from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_
 from ..derived import is_usable, source_of
 from ..kind import BuildContext, BuildResult, IndexKind, Probe, ProbedFiles
 from ..probe_results import PartRows, ProbeResult
-from .format import NAME, layout_of, run_format, stored_type
+from .format import NAME, layout_of, run_format
 from .included import StoredRows, included_names, included_option
 from .key_ranges import IndexMatch, KeyRanges, key_ranges, matches_of
 from .reader import SecondaryReader
@@ -41,7 +41,6 @@ ROWS_MAX = 1 << 21
 PUBLISHED_ROWS = 1 << 26
 """A build publishes after so many rows: each part is sorted by itself, and is a run."""
 _LITTLE, _AS_MUCH = 4096, 16
-_FEW_FILES = 4096
 
 
 class SecondaryKind(IndexKind):
@@ -134,9 +133,6 @@ class SecondaryKind(IndexKind):
             return index.options
         return {**index.options, "include": [name for name in included_names(instant, index) if name is not None]}
 
-    def can_include(self, arrow_type: pa.DataType) -> bool:
-        return stored_type(arrow_type) is not None
-
     def rows_reader(self, snapshot: Snapshot, index: IndexState, runs: Sequence[Run]) -> SecondaryReader:
         layout = layout_of(index.options.get("include"))
         return SecondaryReader(snapshot.readers, runs, _types(snapshot.instant, index), layout)
@@ -145,7 +141,6 @@ class SecondaryKind(IndexKind):
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
     ) -> Sequence[Probe]:
         probes = []
-        row_counts = _RowCounts(snapshot)
         for index in indexes:
             names, types = snapshot.instant.names_of(index), _types(snapshot.instant, index)
             code = OrderedCode(types)
@@ -156,7 +151,7 @@ class SecondaryKind(IndexKind):
             reader = SecondaryReader(snapshot.readers, runs, types, layout, has_elements=has_elements)
             for fit in matches_of(bound, names, has_elements=has_elements):
                 ranges = key_ranges(code, fit.key_parts)
-                probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
+                probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges)))
         ranked = sorted(probes, key=lambda p: (not p.fit.is_whole, -len(p.fit.key_parts), p.entries))
         return _cheap_enough(ranked, snapshot.instant.version)
 
@@ -260,7 +255,6 @@ class PositionsProbe:
     """A secondary index, and the part of a predicate whose rows it lists.
 
     entries       the maximum number of matching entries
-    row_counts    of files; shared by all probes for one predicate
     """
 
     index: IndexState
@@ -269,7 +263,6 @@ class PositionsProbe:
     reader: SecondaryReader
     ranges: KeyRanges
     entries: int
-    row_counts: _RowCounts
     step: str = "positions"
     note: str = ""
     is_expensive: bool = False
@@ -312,37 +305,18 @@ class PositionsProbe:
         elif self.reader.has_elements:  # a row with several elements is counted several times
             impossible = np.zeros(len(ids), dtype=bool)
         else:
-            impossible = covered & self.row_counts.are_all(ids, counts)
+            impossible = covered & _are_all(files.snapshot, ids, counts)
         outcomes[impossible] = ANY & ~TRUE
         return ProbeResult({self.fit.part: outcomes}, covered, rows=rows, stored=stored)
 
 
-class _RowCounts:
-    """The row counts of files, if exact. Those of a few files are read once for all probes."""
-
-    def __init__(self, snapshot: Snapshot):
-        self._snapshot = snapshot
-        self._ids: np.ndarray | None = None
-        self._exact = np.empty(0, dtype=np.int64)
-
-    def are_all(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return True (bool [files]) for files whose exact row count is in `counts`."""
-        if len(ids) <= _FEW_FILES:
-            if self._ids is not ids:
-                self._ids, self._exact = ids, self._of(ids)
-            return (counts > 0) & (counts == self._exact)
-        result = np.zeros(len(ids), dtype=bool)
-        listed = np.flatnonzero(counts)
-        result[listed] = counts[listed] == self._of(ids[listed])
-        return result
-
-    def _of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the row counts (int64 [files]); -1 if the count is not exact, or the file is not live."""
-        rows = self._snapshot.rows(ids, ["row_count", "rows_exact"])
-        counts = np.full(len(ids), -1, dtype=np.int64)
-        place = np.searchsorted(ids, to_numpy(rows.column("file_id")))
-        counts[place] = np.where(to_numpy(rows.column("rows_exact")), to_numpy(rows.column("row_count")), -1)
-        return counts
+def _are_all(snapshot: Snapshot, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return True (bool [files]) for files whose exact row count is in `counts`."""
+    rows = snapshot.rows(ids[counts > 0], ["row_count", "rows_exact"])
+    place = np.searchsorted(ids, to_numpy(rows.column("file_id")))
+    result = np.zeros(len(ids), dtype=bool)
+    result[place] = to_numpy(rows.column("rows_exact")) & (to_numpy(rows.column("row_count")) == counts[place])
+    return result
 
 
 def _sums(ids: np.ndarray, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
