@@ -33,9 +33,7 @@ from .edit import Edit, removal
 from .schemas import (
     all_fit_nanoseconds,
     check_table_schema,
-    file_schema,
     identified,
-    misfit,
     schemas_of,
     types_to_fit,
     with_indexes_left,
@@ -296,11 +294,10 @@ def columns_state(instant: Instant) -> tuple:
 
 def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> dict[str, pa.DataType]:
     """Return the columns of some files that a table could adopt, each in a type that contains the values of most files.
-    `schemas`: each with the number of its files. Columns that cannot exist next to the others are left out."""
+    `schemas`: of live files, and of new ones that fit, each with the number of its files. Columns that cannot exist
+    next to the others are left out."""
     names, types = names_ever(instant), dict[str, pa.DataType]()
     for schema, _ in sorted(schemas, key=lambda one: -one[1]):
-        if misfit(instant, file_schema(instant, instant, schema)) is not None:
-            continue
         for column in schema:
             if column.name not in names and not pa.types.is_null(column.type):
                 merged = merged_type(types.get(column.name, column.type), column.type)

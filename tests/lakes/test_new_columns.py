@@ -69,6 +69,16 @@ def test_files_that_were_bound_before_are_bound_anew(lake: Path) -> None:
     assert table.sync() == made and table.verify(deep=True) == []
 
 
+def test_a_live_file_adds_its_column_after_its_other_columns_were_renamed(lake: Path) -> None:
+    """Its names, read as those of today, would not fit: the column `b` of the file is the table's `a`."""
+    table = ss.create(lake, schema=pa.schema([("a", pa.int64()), ("b", pa.string())]))
+    _write(lake, "two", a=[2], b=["q"], x=["p"])
+    table.sync(new_columns="report")
+    table.alter(rename={"a": "b", "b": "a"})
+    assert table.sync().new_columns == ("x",)
+    assert table.scan("x = 'p'").to_table().to_pylist() == [{"b": 2, "a": "q", "x": "p"}]
+
+
 def test_an_added_column_that_lies_in_files_is_read(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "two", a=[2], x=[5], y=["text"])

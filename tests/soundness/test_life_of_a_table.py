@@ -319,6 +319,8 @@ class Machine(RuleBasedStateMachine):
         if not able:
             return None
         chosen = r.sample(able, min(r.randint(1, 3) if kind == "secondary" else 1, len(able)))
+        if table.version in self.model.cleaned:
+            table.refresh()
         there = [row["columns"] for row in table.indexes().to_pylist() if row["kind"] == kind]
         is_there = chosen in there if kind == "secondary" else any(chosen[0] in columns for columns in there)
         options: dict[str, object] = {"maintain": r.choice(["commit", "commit", "refresh"])}

@@ -73,7 +73,7 @@ class Case:
             self.fault("count", f"is not that of {rows.num_rows} rows")
         for field in rows.schema:
             values = [value for part in parts for value in _values(part, field)]
-            if repr(rows[field.name].to_pylist()) != repr(values):
+            if repr(_python(rows[field.name])) != repr(values):
                 self.fault("scan", f"column {field.name} is not as pyarrow reads it")
 
     def _use(self, table: ss.Table) -> None:
@@ -112,9 +112,14 @@ def _values(part: pa.Table, field: pa.Field) -> list:
     if field.name not in part.column_names:
         return [None] * len(part)
     try:
-        return part[field.name].cast(field.type).to_pylist()
+        return _python(part[field.name].cast(field.type))
     except pa.ArrowNotImplementedError:
-        return part[field.name].to_pylist()
+        return _python(part[field.name])
+
+
+def _python(column: pa.ChunkedArray) -> list:
+    """The values of a column; of texts their bytes, which may be no UTF-8."""
+    return (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
 
 
 def _peak_mb() -> int:
