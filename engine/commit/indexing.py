@@ -42,6 +42,7 @@ from ..state import Coverage, IndexState, Instant, Run
 from ..state.coverage import is_covered
 from ..state.lsm import RunWriter
 from ..state.manifest import BASE
+from ..state.run_format import MANIFEST_FORMAT
 from ..state.snapshot import Snapshot
 from .commit import commit, newest_after, write_batch
 from .conflicts import check_not_purged, returned_files
@@ -360,11 +361,10 @@ def optimize(handle: Handle, progress: Progress | None) -> None:
         if len(returned_files(planned, newest)):  # earlier merges may lack their entries
             merged_before.clear()
         planned = newest
-        work, after = MergeContext(newest, writing, merged_before), newest.instant
-        merged = writing.compact_manifest(after.manifest)
+        work, after, changed = MergeContext(newest, writing, merged_before), newest.instant, 0
+        merged = writing.compact(after.manifest, "mc", MANIFEST_FORMAT)
         if merged is not None:
             after = replace(after, manifest=merged)
-        changed = 0
         for done, index in enumerate(after.indexes, start=1):
             kind = kind_or_none(index.kind)
             state = index if kind is None else kind.merge(index, work)

@@ -307,26 +307,6 @@ class CachedRun:
                 return True
         return False
 
-    def block_rows(self, reader: SortedFileReader, first: bytes, last: bytes) -> pa.Table | None:
-        """Return all entries, as `RunReaders.rows` does, of the one block that may contain the keys between `first` and
-        `last`, inclusive. Return None if that is not one block, or the block is large or requested the first time."""
-        blocks = reader.block_range(start=first, stop=last + b"\0")
-        name = ("rows", blocks.start)
-        if len(blocks) != 1:
-            return None
-        if name not in self._asked_blocks and not self.holds(name):
-            self._asked_blocks.add(name)
-            return None
-        (block,) = reader.blocks(blocks)
-        if block.entries > BLOCK_ENTRIES_MAX:
-            return None
-
-        def decode() -> pa.Table:
-            rows = reader.scan_table(start=block.first_key, stop=block.last_key + b"\0", include_deleted=True)
-            return rows.combine_chunks()
-
-        return self.decoded(name, decode, lambda _: True)
-
 
 def _is_little(block: IdEntries) -> bool:
     return len(block.ids) <= RUN_ENTRIES_MAX // 4

@@ -1,9 +1,8 @@
 """Sorted runs: one writer and merger for the manifest, statistics and secondary entries.
 
-    write_runs   new entries as one run: one file, or several shards by key range
-    append       the runs with the entries of a new version, merged with the last runs if that is cheap
-    compact      the runs merged into few, without the entries of removed files if there are many
-    purge        the runs without any entry of a removed file
+    write_runs          new entries as one run: one file, or several shards by key range
+    RunWriter.append    the runs with the entries of a new version, merged with the last runs if that is cheap
+    RunWriter.compact   the runs merged into few, without the entries of removed files if there are many
 
 `run_format.py` decides what is written and which runs are merged, `hfile_like/merge.py` merges them. Shards of one run
 are neighbours. A large shard stays unchanged if no other run has keys between its keys.
@@ -69,12 +68,53 @@ class RunWriter:
         self.leftovers.add(self.storage, path)
         return path
 
+    def _paths(self, name: str) -> PathOf:
+        numbers = count()
+        return lambda _: self.path(f"{name}-{next(numbers)}")
+
     def append(
         self, runs: tuple[Run, ...], new: NewEntries, version: int, name: str, form: RunFormat, *, is_index: bool = True
     ) -> tuple[Run, ...]:
-        """Call the function `append`. `is_index`: a damaged run is left out, because no index run is required."""
+        """Return the runs, oldest first, with the entries of a new version. If that is cheap, these are merged with the
+        last runs and are written only once.
+
+        Raise CorruptionError, FormatVersionError or FileMissingError for a damaged run of the manifest. One of an index
+        (`is_index`) stays unchanged, because none is required, and only newer runs are merged.
+        """
+        if not new.num_entries:
+            return runs
+        levels = levels_of(runs)
+        first = form.policy.first_merged(level_sizes(levels), new.num_entries, new.size_bytes)
+        for start in range(first, len(levels) + 1):
+            older, newer = ([run for level in part for run in level] for part in (levels[:start], levels[start:]))
+            try:
+                return (*older, *self._with_entries(newer, new, version, name, form, drop_tombstones=start == 0))
+            except DAMAGE as error:
+                if not is_index or not newer:  # the new entries are damaged or missing: the commit fails
+                    raise
+                warn_of_damage(error)
+        raise AssertionError("the last round merges nothing old")
+
+    def _with_entries(
+        self, runs: Sequence[Run], new: NewEntries, version: int, name: str, form: RunFormat, *, drop_tombstones: bool
+    ) -> tuple[Run, ...]:
+        """Return runs, oldest first, and the entries of a new version as one run."""
         path_of = self._paths(name)
-        return append(self.storage, self.readers, runs, new, version, path_of, form, leave_damaged=is_index)
+        if not runs:
+            return write_runs(self.storage, path_of, new, (version, version), form, self.readers)
+        segments = (min(run.segments[0] for run in runs), version)
+        total_bytes = level_bytes(runs) + new.size_bytes
+        is_small = sum(run.entries for run in runs) + new.num_entries <= MEMORY_ENTRIES
+        if isinstance(new, EntryBatch) and is_small and (form.shard_bytes is None or total_bytes <= form.shard_bytes):
+            newest = _newest([self.readers.rows(run) for run in runs], new, drop_tombstones=drop_tombstones)
+            return write_runs(self.storage, path_of, newest, segments, form, self.readers)
+        opened = [*map(self.readers.reader, runs)]
+        opened += new.files if isinstance(new, SortedEntries) else [SortedFileReader(new.encoded(form))]
+        return _merged(self.storage, opened, path_of, segments, form, None, drop_tombstones=drop_tombstones)
+
+    def append_to_manifest(self, runs: tuple[Run, ...], new: EntryBatch, version: int) -> tuple[Run, ...]:
+        """Return the manifest's runs with the entries of a new version. Raises for a damaged run."""
+        return self.append(runs, new, version, "m", MANIFEST_FORMAT, is_index=False)
 
     def compact(
         self,
@@ -84,25 +124,71 @@ class RunWriter:
         live: np.ndarray | None = None,
         keep: Keep | None = None,
     ) -> tuple[Run, ...] | None:
-        """Call the function `compact`. A purge also leaves out the entries that it does not `keep`, and every other
-        entry of a removed file, however few there are."""
-        if self.purged is None:
-            return compact(self.storage, self.readers, runs, self._paths(name), form, live)
-        result = purge(self.storage, self.readers, runs, self._paths(name), form, live, keep)
-        if keep is not None or (live is not None and form.file_ids is not None):  # else removed entries stay
-            self.purged.update(run.path for run in result)
-        return result
+        """Return the runs, oldest first, merged into one, or into two if the oldest is much larger than the others.
+        Return None if nothing changes. With `live` (file ids, uint64, ascending) entries of other files are left out,
+        if there are many. Raise CorruptionError, FormatVersionError or FileMissingError for a damaged run.
 
-    def append_to_manifest(self, runs: tuple[Run, ...], new: EntryBatch, version: int) -> tuple[Run, ...]:
-        """Return the manifest's runs with the entries of a new version. Raises for a damaged run."""
-        return self.append(runs, new, version, "m", MANIFEST_FORMAT, is_index=False)
+        A purge always returns runs, and leaves out every entry of another file, however few there are, and the entries
+        that it does not `keep`. Runs that have no entry of another file stay.
+        """
+        path_of = self._paths(name)
+        if self.purged is not None:
+            result = self._purged_runs(runs, path_of, form, live, keep)
+            if keep is not None or (live is not None and form.file_ids is not None):  # else removed entries stay
+                self.purged.update(run.path for run in result)
+            return result
+        result, written = runs, set[str]()
+        while levels := levels_of(result):
+            before, result = result, ()
+            for part in ([levels[0]], levels[1:]) if _keeps_oldest(levels, form) else (levels,):
+                drop_tombstones = part[0] is levels[0]
+                result += self._merged_levels(part, live, path_of, form, drop_tombstones=drop_tombstones)
+            if result == before:
+                break
+            written |= {run.path for run in result} - {run.path for run in before}
+            # If much of the oldest was dropped, it is no longer much larger than the others: they are merged again.
+            levels = levels_of(result)
+            if len(levels) < 2 or _keeps_oldest(levels, form):
+                break
+        for path in written - {run.path for run in (*runs, *result)}:
+            self.storage.delete(path)
+        return None if result == runs else result
 
-    def compact_manifest(self, runs: tuple[Run, ...]) -> tuple[Run, ...] | None:
-        """Return the manifest's runs, merged; None if that does not pay."""
-        return self.compact(runs, "mc", MANIFEST_FORMAT)
+    def _purged_runs(
+        self, runs: tuple[Run, ...], path_of: PathOf, form: RunFormat, live: np.ndarray | None, keep: Keep | None
+    ) -> tuple[Run, ...]:
+        opened = [self.readers.reader(run) for run in runs]
+        if not opened or (live is not None and not any(files_of(run).count_missing(live) for run in opened)):
+            return runs
+        segments = (min(run.segments[0] for run in runs), max(run.segments[1] for run in runs))
+        return _merged(self.storage, opened, path_of, segments, form, live, keep, drop_tombstones=True)
 
-    def _paths(self, name: str) -> PathOf:
-        return lambda shard: self.path(f"{name}-{shard}")
+    def _merged_levels(
+        self,
+        levels: Sequence[Level],
+        live: np.ndarray | None,
+        path_of: PathOf,
+        form: RunFormat,
+        *,
+        drop_tombstones: bool,
+    ) -> tuple[Run, ...]:
+        """Return some runs merged into one; the same shards if there is nothing to do."""
+        groups = list(_overlap_groups(self.readers, levels, live, form))
+        if len(levels) == 1 and all(group.stays for group in groups):
+            return levels[0]
+        segments = (min(level[0].segments[0] for level in levels), max(level[0].segments[1] for level in levels))
+        result: list[Run] = []
+        written: list[Run] = []
+        with removing_on_error(self.storage, written):
+            for group in groups:
+                if group.stays:
+                    result += [replace(run, segments=segments) for run in group.runs]
+                    continue
+                opened = [self.readers.reader(run) for run in group.runs]
+                new = _merged(self.storage, opened, path_of, segments, form, live, drop_tombstones=drop_tombstones)
+                written += new
+                result += new
+        return tuple(result)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -203,51 +289,6 @@ def bounded_ends(first: bytes, last: bytes) -> tuple[str, str]:
 # -- merging ----------------------------------------------------------------------------------------------------------
 
 
-def append(
-    storage: Storage,
-    readers: RunReaders,
-    runs: tuple[Run, ...],
-    new: NewEntries,
-    segment: int,
-    path_of: PathOf,
-    form: RunFormat,
-    *,
-    leave_damaged: bool = False,
-) -> tuple[Run, ...]:
-    """Return the runs, oldest first, with the entries of a new segment. If that is cheap, these are merged with the
-    last runs and are written only once.
-
-    Raise CorruptionError, FormatVersionError or FileMissingError for a damaged run. With `leave_damaged` that stays
-    unchanged, and only newer runs are merged.
-    """
-    if not new.num_entries:
-        return runs
-    levels = levels_of(runs)
-
-    def merged(start: int) -> tuple[Run, ...]:
-        parts = [run for level in levels[start:] for run in level]
-        if not parts:
-            return write_runs(storage, path_of, new, (segment, segment), form, readers if levels else None)
-        segments = (min(run.segments[0] for run in parts), segment)
-        total_bytes = level_bytes(parts) + new.size_bytes
-        is_small = sum(run.entries for run in parts) + new.num_entries <= MEMORY_ENTRIES
-        if isinstance(new, EntryBatch) and is_small and (form.shard_bytes is None or total_bytes <= form.shard_bytes):
-            newest = _newest([readers.rows(run) for run in parts], new, drop_tombstones=start == 0)
-            return write_runs(storage, path_of, newest, segments, form, readers)
-        opened = [*map(readers.reader, parts)]
-        opened += new.files if isinstance(new, SortedEntries) else [SortedFileReader(new.encoded(form))]
-        return _merged(storage, opened, path_of, segments, form, None, drop_tombstones=start == 0)
-
-    for start in range(form.policy.first_merged(level_sizes(levels), new.num_entries, new.size_bytes), len(levels) + 1):
-        try:
-            return (*(run for level in levels[:start] for run in level), *merged(start))
-        except DAMAGE as error:
-            if not leave_damaged or start == len(levels):  # the new entries are damaged or missing: the commit fails
-                raise
-            warn_of_damage(error)
-    raise AssertionError("the last round merges nothing old")
-
-
 def _newest(older: Sequence[pa.Table], new: EntryBatch, *, drop_tombstones: bool) -> EntryBatch:
     """Return the newest entry of each key, from runs, oldest first, and newer entries."""
     layers = [new.values.append_column(DELETED, from_numpy(new.deleted)).add_column(0, KEY, new.keys)]
@@ -261,91 +302,8 @@ def _newest(older: Sequence[pa.Table], new: EntryBatch, *, drop_tombstones: bool
     return EntryBatch(taken[0], pa.Table.from_arrays(taken[1:-1], schema=new.values.schema), to_numpy(taken[-1]))
 
 
-def compact(
-    storage: Storage,
-    readers: RunReaders,
-    runs: tuple[Run, ...],
-    path_of: PathOf,
-    form: RunFormat,
-    live: np.ndarray | None = None,
-) -> tuple[Run, ...] | None:
-    """Return the runs, oldest first, merged into one, or into two if the oldest is much larger than the others. Return
-    None if nothing changes. With `live` (file ids, uint64, ascending) entries of other files are left out, if there are
-    many. Raise CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
-    numbers = count()
-    result, written = runs, set[str]()
-    while True:
-        levels = levels_of(result)
-        if not levels:
-            break
-        before, result = result, ()
-        for part in ([levels[0]], levels[1:]) if _keeps_oldest(levels, form) else (levels,):
-            drop_tombstones = part[0] is levels[0]
-            result += _merged_levels(
-                storage, readers, part, live, lambda _: path_of(next(numbers)), form, drop_tombstones=drop_tombstones
-            )
-        if result == before:
-            break
-        written |= {run.path for run in result} - {run.path for run in before}
-        # If much of the oldest was dropped, it is no longer much larger than the others: then they are merged again.
-        levels = levels_of(result)
-        if len(levels) < 2 or _keeps_oldest(levels, form):
-            break
-    for path in written - {run.path for run in (*runs, *result)}:
-        storage.delete(path)
-    return None if result == runs else result
-
-
-def purge(
-    storage: Storage,
-    readers: RunReaders,
-    runs: tuple[Run, ...],
-    path_of: PathOf,
-    form: RunFormat,
-    live: np.ndarray | None = None,
-    keep: Keep | None = None,
-) -> tuple[Run, ...]:
-    """Return the runs, oldest first, rewritten as one, without the entries of files that are not `live` (ids, as for
-    `compact`), or without those that `keep` leaves out. Runs that have no entry of another file stay. Raises as
-    `compact`."""
-    opened = [readers.reader(run) for run in runs]
-    if live is not None and not any(files_of(run).count_missing(live) for run in opened):
-        return runs
-    segments = (min(run.segments[0] for run in runs), max(run.segments[1] for run in runs)) if runs else (0, 0)
-    return _merged(storage, opened, path_of, segments, form, live, keep, drop_tombstones=True)
-
-
 def _keeps_oldest(levels: Sequence[Level], form: RunFormat) -> bool:
     return len(levels) > 1 and form.policy.keeps_oldest([level_bytes(level) for level in levels])
-
-
-def _merged_levels(
-    storage: Storage,
-    readers: RunReaders,
-    levels: Sequence[Level],
-    live: np.ndarray | None,
-    path_of: PathOf,
-    form: RunFormat,
-    *,
-    drop_tombstones: bool,
-) -> tuple[Run, ...]:
-    """Return some runs merged into one; the same shards if there is nothing to do."""
-    groups = list(_overlap_groups(readers, levels, live, form))
-    if len(levels) == 1 and all(group.stays for group in groups):
-        return levels[0]
-    segments = (min(level[0].segments[0] for level in levels), max(level[0].segments[1] for level in levels))
-    result: list[Run] = []
-    written: list[Run] = []
-    with removing_on_error(storage, written):
-        for group in groups:
-            if group.stays:
-                result += [replace(run, segments=segments) for run in group.runs]
-                continue
-            opened = [readers.reader(run) for run in group.runs]
-            new = _merged(storage, opened, path_of, segments, form, live, drop_tombstones=drop_tombstones)
-            written += new
-            result += new
-    return tuple(result)
 
 
 @dataclass

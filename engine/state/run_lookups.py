@@ -20,11 +20,8 @@ from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, part_of
 from .runs import RunReaders, reading_run
 
-_Layers = list[IdEntries]
-_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # a large read of a run that is larger is divided into parts
-_FEW = 4  # few files: at most one in this many entries is requested
-_FEW_PARTS = 4  # the parts for few files of a remote run
-_PART_ENTRIES_MIN = 1 << 16
+_PARTED_ENTRIES_MIN, _MANY = 1 << 17, 1 << 12  # a read of many files of a larger remote run is divided into parts
+_PARTS = 12
 
 
 def get_runs(
@@ -35,11 +32,10 @@ def get_runs(
     for run in reversed(runs):  # newest first
         if not len(keys):
             break
-        ends = keys[0].as_py(), keys[len(keys) - 1].as_py()
-        if not run.overlaps(*ends):
+        if not run.overlaps(keys[0].as_py(), keys[len(keys) - 1].as_py()):
             continue
-        rows = readers.rows(run) if run.entries <= BLOCK_ENTRIES_MAX else readers.block_rows(run, *ends)
-        if rows is not None:
+        if run.entries <= BLOCK_ENTRIES_MAX:
+            rows = readers.rows(run)
             places = _places_of(keys, rows.column("key"))
             found = rows.select(["key", *columns, "deleted"]).take(from_numpy(places)) if len(places) else rows[:0]
         else:
@@ -88,52 +84,21 @@ def numbered_entries(
 
 def _read(
     reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
-) -> _Layers:
-    """Return all entries below a prefix, or those of some files, as layers, tombstones included."""
-    if reader.num_entries >= _PARTED_ENTRIES_MIN and (ids is None or len(ids) >= _PARTED_IDS_MIN):
-        return _read_parts(reader, storage, prefix, columns, ids)
-    keys = reader.by_id(prefix)
-    return [keys.scan(columns, include_deleted=True) if ids is None else keys.get(ids, columns, include_deleted=True)]
-
-
-def _read_parts(
-    reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
 ) -> list[IdEntries]:
-    """Return the result of `_read` for a large run, in ascending parts: each is a layer, so nothing is copied to join
-    them. Parts of a remote run are read in parallel, those of a local run are not: decoding a block is many short
-    steps, and threads exchange Python's lock, so two are slower than one (docs/decisions/statistics.md)."""
+    """Return all entries below a prefix, or those of some files, tombstones included. A large remote run is read in
+    ascending parts, in parallel; elsewhere threads would wait for each other at Python's lock
+    (docs/decisions/statistics.md)."""
     keys = reader.by_id(prefix)
 
-    def work(piece: np.ndarray) -> IdEntries:
+    def work(part: np.ndarray) -> IdEntries:
         if ids is None:
-            return keys.scan(columns, blocks=piece, include_deleted=True)
-        return keys.get(piece, columns, include_deleted=True)
+            return keys.scan(columns, blocks=part, include_deleted=True)
+        return keys.get(part, columns, include_deleted=True)
 
-    # For few files a part costs more than joining the entries that are read.
-    is_few = ids is not None and len(ids) < reader.num_entries // _FEW
-    parts = _parts(reader, prefix, (_FEW_PARTS if storage.is_remote else 1) if is_few else reader.num_blocks)
-    if ids is None:
-        pieces = [np.asarray(part) for part in parts]
-    else:
-        first, _ = keys.block_bounds()
-        starts = np.array([part.start - parts[0].start for part in parts[1:]], dtype=np.int64)
-        pieces = [piece for piece in np.split(ids, np.searchsorted(ids, first[starts])) if len(piece)]
-    return list(side_by_side(storage, work, pieces, "skipstone-entries"))
-
-
-def _parts(reader: SortedFileReader, prefix: bytes, most: int) -> list[range]:
-    """Return the blocks of a prefix, in at most `most` parts with about as many entries each. A large block is one
-    part, so that nothing is joined to its arrays."""
-    blocks = reader.block_range(prefix)
-    if most < 2 or len(blocks) < 2:
-        return [blocks]
-    entries = np.cumsum([info.entries for info in reader.blocks(blocks)])
-    count = min(len(blocks), int(entries[-1]) // _PART_ENTRIES_MIN, most)
-    if count < 2:
-        return [blocks]
-    ends = np.searchsorted(entries, int(entries[-1]) * np.arange(1, count) // count) + 1
-    cuts = [0, *np.unique(ends[ends < len(blocks)]).tolist(), len(blocks)]
-    return [blocks[low:high] for low, high in pairwise(cuts)]
+    every = np.asarray(reader.block_range(prefix)) if ids is None else ids
+    is_parted = storage.is_remote and reader.num_entries >= _PARTED_ENTRIES_MIN and (ids is None or len(ids) >= _MANY)
+    parts = [part for part in np.array_split(every, _PARTS) if len(part)] if is_parted else [every]
+    return list(side_by_side(storage, work, parts, "skipstone-entries"))
 
 
 def entries_between(
@@ -153,10 +118,8 @@ def entries_between(
         if run.overlaps(*keys):
             with reading_run(run):
                 if readers.holds(run, name):
-                    whole = readers.decoded(
-                        run, name, partial(_read, storage=readers.storage, prefix=prefix, columns=columns)
-                    )
-                    layers += [part_of(part, *ends) for part in whole]
+                    decode = partial(_read, storage=readers.storage, prefix=prefix, columns=columns)
+                    layers += [part_of(part, *ends) for part in readers.decoded(run, name, decode)]
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
     return newest_numbered([layer for layer in layers if len(layer.ids)], columns, schema)
@@ -170,19 +133,18 @@ def numbers_with(
     column: str,
     schema: pa.Schema,
     *,
-    keep: bool,
     are_new: bool = False,
 ) -> np.ndarray:
     """Return the numbers (uint64, ascending) of entries below a prefix whose column of strings contains wanted values,
     and that are live within a run. A newer run may contradict this, which `get_by_ids` resolves. `wanted`: values, each
-    with the first and last number that they may have, ascending. With `keep` small runs are decoded whole, and cached
-    for the next query. `are_new`: few exist, so hashes of a large run's values are compared first. Raise DamagedRun."""
+    with the first and last number that they may have, ascending. Small runs are decoded whole, and cached for the next
+    query. `are_new`: few exist, so hashes of a large run's values are compared first. Raise DamagedRun."""
     if not wanted:
         return np.empty(0, np.uint64)
     every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
     matches = [np.empty(0, np.uint64)]
     for run in runs:
-        if run.entries <= BLOCK_ENTRIES_MAX and (keep or readers.kept_rows(run) is not None):
+        if run.entries <= BLOCK_ENTRIES_MAX:
             low, high = prefix + wanted[0][0][0].to_bytes(8, "big"), prefix + wanted[-1][0][1].to_bytes(8, "big")
             with reading_run(run):
                 rows = readers.rows(run)

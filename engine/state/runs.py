@@ -159,12 +159,6 @@ class RunReaders:
         reader, cached = self._opened(run)
         return cached.may_have(reader, prefix, ends, column, hashes)
 
-    def block_rows(self, run: Run, first: bytes, last: bytes) -> pa.Table | None:
-        """Return what `rows` returns, of the one block of a large run that may contain the keys between `first` and
-        `last`, both inclusive; None if that is not cached."""
-        reader, cached = self._opened(run)
-        return cached.block_rows(reader, first, last)
-
     def keeps(self, run: Run) -> bool:
         """Return whether what is decoded of a run is cached for the next query, because the run is small."""
         return self._opened(run)[1].is_small

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, from_numpy, string_array, to_numpy
+from ...base.arrays import combine, from_numpy, is_utf8, string_array, to_numpy
 from ...base.caching import cached_property
 from ...errors import CorruptionError
 from .. import hive
@@ -69,7 +69,6 @@ class Snapshot:
         self.suspects = {file["path"] for file in instant.quarantined}
         self.remedy: Callable[[str], str] = lambda path: "{open} the table again and scan again"
         self._ids_by_text: dict[str, int] | None = None
-        self._has_searched = False
         self._looked_up: dict[str, int | None] = {}  # by the text of a partition; None: it has no files
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
@@ -84,16 +83,7 @@ class Snapshot:
 
     def partition_id(self, partition: str) -> int | None:
         """Return the id of a partition by its text; None if it has no files."""
-        if self._ids_by_text is None and not self._has_searched:  # a dict pays from the second call on
-            self._has_searched = True
-            with self._naming_damage():
-                prefix, text = KEYS.prefix(kind=KIND_PARTITION), partition.encode("utf-8", "surrogatepass")
-                runs, wanted = self.instant.manifest, [((0, (1 << 64) - 1), [text])]
-                numbers = numbers_with(self.readers, runs, prefix, wanted, "partition", RUN_SCHEMA, keep=False)
-                if len(numbers) and sum(run.may_contain(prefix) for run in runs) > 1:
-                    numbers, _ = get_by_ids(self.readers, runs, prefix, numbers, [], RUN_SCHEMA)
-            return int(numbers[0]) >> 32 if len(numbers) else None
-        return self.ids_by_text().get(partition)
+        return self.partition_ids([partition]).get(partition) if is_utf8(partition) else None
 
     def partition_ids(self, texts: Collection[str]) -> dict[str, int]:
         """Return the ids of those of some partitions that have files, by their texts."""
@@ -179,7 +169,7 @@ class Snapshot:
         wanted = sorted((ends[p], values) for p, values in by_partition.items())
         with self._naming_damage():
             runs, prefix = self.instant.manifest, KEYS.prefix(kind=KIND_FILE)
-            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, keep=True, are_new=are_new)
+            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, are_new=are_new)
             ids, rows = get_by_ids(self.readers, runs, prefix, near, ["path"], RUN_SCHEMA)
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 

@@ -89,10 +89,10 @@ def test_look_ups_are_those_of_a_dict(layers: list[dict], wanted: set[int]) -> N
                 again = [run_lookups.get_runs(readers, stack, keys, ["path", "size"], SCHEMA) for _ in range(2)]
                 numbers, every = run_lookups.numbered_entries(readers, stack, PREFIX, ["path", "size"], SCHEMA)
                 asked = [((1 << 32, 3 << 32 | 0xFFFF_FFFF), [b"a", b"dd"])]
-                near = run_lookups.numbers_with(readers, stack, PREFIX, asked, "path", SCHEMA, keep=True)
+                near = run_lookups.numbers_with(readers, stack, PREFIX, asked, "path", SCHEMA)
                 matches, paths = run_lookups.get_by_ids(readers, stack, PREFIX, near, ["path"], SCHEMA)
                 anywhere = [((0, 2**64 - 1), [b"dd"])]
-                found = run_lookups.numbers_with(readers, stack, PREFIX, anywhere, "path", SCHEMA, keep=False)
+                found = run_lookups.numbers_with(readers, stack, PREFIX, anywhere, "path", SCHEMA)
                 found, _ = run_lookups.get_by_ids(readers, stack, PREFIX, found, [], SCHEMA)
                 laid_out = [readers.rows(run) for run in stack]
             assert all(sorted(map(str, rows.to_pylist())) == sorted(map(str, one.to_pylist())) for one in again)
