@@ -15,7 +15,7 @@ from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
 from ..handle import Handle
 from ..indexes.derived import indexed_name, is_list_column
-from ..indexes.kind import kind_named
+from ..indexes.kind import kind_named, kind_or_none
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Node, Residual, Term, columns_of, columns_read, residuals, terms_of, with_implied
 from ..predicates.required_texts import required_of
@@ -215,24 +215,22 @@ class _Workload:
                 read.refuse(str(query[0]), f"the files that it was to be tried on: {error}")
         self.queries = kept
 
-    def candidates(self) -> list[tuple[str, tuple[str, ...]]]:
-        """(kind, columns) that may help, of columns that many queries name first."""
-        instant = self.handle.snapshot.instant
-        has = {(index.kind, tuple(instant.names_of(index))) for index in instant.indexes}
-        stats = {name for kind, names in has for name in names if kind == "stats"}
-        filters = {name for kind, names in has for name in names if kind == "bloom"}
-        keys = {names[0] for kind, names in has if kind == "secondary"}
+    def candidates(self) -> list[tuple[str, tuple[str, ...], dict[str, bool]]]:
+        """(kind, columns, options) that may help, of columns that many queries name first."""
+        instant, has = self.handle.snapshot.instant, set[tuple[str, tuple[str, ...]]]()
+        for index in instant.indexes:
+            kind, names = kind_or_none(index.kind), tuple(instant.names_of(index))
+            firsts = names[:1] if kind is None or kind.is_compound else names
+            has |= {(index.kind, names), *((index.kind, (name,)) for name in firsts)}
         equal = self._ranked(lambda term: term.op in _EQUAL)
-        named = self._ranked(lambda term: True)
-        schema = instant.schema
-        chosen: list[tuple[str, tuple[str, ...]]] = []
-        chosen += [("stats", (name,)) for name in named if name not in stats and leaf_type(schema, name) is not None]
+        named = [name for name in self._ranked(lambda term: True) if leaf_type(instant.schema, name) is not None]
         called = {name: indexed_name(instant, name) for name in equal}
-        chosen += [("bloom", (name,)) for name in equal if called[name] not in filters]
-        chosen += [("secondary", (name,)) for name in equal if called[name] not in keys]
+        chosen: list[tuple[str, tuple[str, ...]]] = []
+        chosen += [("stats", (name,)) for name in named if ("stats", (name,)) not in has]
+        chosen += [(k, (name,)) for k in ("bloom", "secondary") for name in equal if (k, (called[name],)) not in has]
         chosen += [("secondary", pair) for pair in self._pairs(equal) if ("secondary", pair) not in has]
-        chosen += [("ngram", (name,)) for name in self.texts if ("ngram", (name,)) not in has]
-        return chosen
+        texts = [(name, flag) for name, flag in self.texts.items() if ("ngram", (name,)) not in has]
+        return [(*one, {}) for one in chosen] + [("ngram", (name,), {"ignore_case": flag}) for name, flag in texts]
 
     @cached_property
     def _derived(self) -> dict[tuple[str, ...], str]:
@@ -299,26 +297,26 @@ class _Trials:
         """Return those that save enough."""
         suggestions = []
         candidates = self._workload.candidates()
-        for number, (kind, columns) in enumerate(candidates):
+        for number, (kind, columns, options) in enumerate(candidates):
             if self._progress is not None:
                 self._progress("trying candidates", number, len(candidates))
-            names_of = columns_read if kind == "ngram" else columns_of
+            names_of = columns_read if options else columns_of  # a text may be in a part that an engine tests
             named = [names_of(self._workload.sought(plan)) for _, plan, _ in self._workload.queries]
             touched = [i for i, names in enumerate(named) if not {*columns}.isdisjoint(names)]
             try:
-                one = self._indexed(kind, columns, touched)
+                one = self._indexed(kind, columns, touched, options)
             except SkipstoneError:  # of a type that cannot be indexed so
                 continue
             if one.saved_share >= _SAVED_MIN and one.score > 0:
                 suggestions.append(one)
         return suggestions
 
-    def _indexed(self, kind: str, columns: tuple[str, ...], touched: list[int]) -> Suggestion:
+    def _indexed(self, kind: str, columns: tuple[str, ...], touched: list[int], options: dict[str, bool]) -> Suggestion:
         files = self._workload.handle.snapshot.instant.totals["files"]
         fpp = kind_named(kind).advised_options(files * self._scratch.row_groups_a_file).get("fpp")
-        ignore_case = kind == "ngram" and self._workload.texts[columns[0]]
-        options = {name: value for name, value in {"fpp": fpp, "ignore_case": ignore_case}.items() if value}
-        tried = self._scratch.tried(columns, kind, options, [self._workload.queries[i][0] for i in touched])
+        ignore_case = options.get("ignore_case", False)
+        wanted = {name: value for name, value in {"fpp": fpp, "ignore_case": ignore_case}.items() if value}
+        tried = self._scratch.tried(columns, kind, wanted, [self._workload.queries[i][0] for i in touched])
         kept = list(self._now)
         for i, of_query in zip(touched, tried.kept, strict=True):
             kept[i] = {path: min(share, of_query[path]) for path, share in kept[i].items() if path in of_query}

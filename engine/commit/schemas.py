@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 from ...base.arrays import string_scalar, to_numpy
 from ...errors import SchemaError
 from .. import hive
-from ..indexes.kind import ProbedFiles, first_stats, kind_or_none
-from ..indexes.stats.reader import StatsColumn
+from ..indexes.kind import ProbedFiles, first_stats, kind_or_none, planned_probes
+from ..indexes.probe_results import Outcomes
 from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
+from ..predicates import can_match, prepare, terms_of
 from ..predicates.coerce import is_list, merged_type
 from ..state import FileSchema, Instant
 from ..state.coverage import DerivedColumn
@@ -30,6 +31,7 @@ from ..storage import Storage
 
 _leaf_types = lru_cache(256)(leaf_types)  # a commit reads those of its table and of its files several times
 _NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
+_DAYS_MAX = ((1 << 63) - 1) // _NS_EACH["day"]  # from 1970, forwards and backwards, in nanoseconds
 
 
 def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
@@ -212,23 +214,21 @@ def _are_empty(files: pa.Table) -> np.ndarray:
 
 
 def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
-    """Return whether the statistics prove that a column's timestamps or dates fit nanoseconds in every live file."""
-    files = snapshot.files(columns=["kind", "row_count", "rows_exact"])
-    fits = _are_empty(files)
-    statistics = StatsColumn.of(snapshot, column, ())
-    if statistics is None:
-        return bool(fits.all())
+    """Return whether the statistics prove that a column's timestamps or dates fit nanoseconds in every live file, to
+    the day."""
+    schema, files = snapshot.instant.schema, snapshot.files(columns=["kind", "row_count", "rows_exact"])
+    first, last = (pa.scalar(day, pa.date32()).cast(schema.field(column).type) for day in (-_DAYS_MAX, _DAYS_MAX))
+    beyond = prepare([[(column, "<", first)], [(column, ">", last)]], schema, tests_rows=False)
     is_base = to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
     probed = ProbedFiles(to_numpy(files.column("file_id")), snapshot, is_base=is_base)
+    outcomes = Outcomes.unknown(terms_of(beyond), files.num_rows)
     try:
-        pieces, _ = statistics.of_files(probed)
+        for probe in planned_probes(snapshot, beyond, (), only_stats=True):
+            for part, sets in probe.run(probed).outcomes.items():
+                outcomes.narrow(part, sets)
     except DamagedRun:
         return False
-    for evidence, covered in pieces:
-        low, high = _ns_span(evidence.type)
-        is_within = (evidence.lower >= low) & (evidence.upper <= high)
-        fits |= covered & (~evidence.may_be_value | (evidence.has_lower & evidence.has_upper & is_within))
-    return bool(fits.all())
+    return bool((_are_empty(files) | ~can_match(outcomes.of_predicate(beyond, files.num_rows))).all())
 
 
 def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:

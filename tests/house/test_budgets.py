@@ -19,7 +19,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/parquet": (1_776, 9),
     "engine/scan": (8_649, 30),
     "serve": (1_100, 8),
-    "engine/commit": (4_699, 16),
+    "engine/commit": (4_696, 16),
     "engine/state": (4_105, 15),
     "engine/storage": (1_971, 8),
     "engine/tasks": (1_226, 7),
@@ -30,7 +30,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/indexes": (8_220, 45),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
-    "engine": (5_598, 27),  # its own modules, and advice/
+    "engine": (5_596, 27),  # its own modules, and advice/
 }
 
 

@@ -91,11 +91,10 @@ KINDS_OF_INDEX = ("stats", "bloom", "secondary", "ngram")
 # every table has them and pruning begins with their blocks; rows of included columns are read by who stored them.
 PAST_THE_PROTOCOL = {
     ("engine.scan.prune", "stats"),
-    ("engine.commit.schemas", "stats"),
     ("engine.scan.index_answer", "secondary"),
 }
-# Modules that compare names of kinds: what a statistics index is; what `advise` suggests.
-COMPARING_KINDS = {"engine.state.coverage", "engine.advice.advise"}
+# Modules that compare names of kinds: what a statistics index is.
+COMPARING_KINDS = {"engine.state.coverage"}
 NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter"), ("commands", "serve")}
 
 TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
