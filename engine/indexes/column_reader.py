@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from ...errors import SchemaError
+from ...errors import InvalidArgumentError, SchemaError
 from ..parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
 from ..parquet.leaves import leaf_array, leaf_type, top_level
 from ..state import IndexState, Instant
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from .kind import BuildContext
 
-_FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id"]
+_FILE_COLUMNS = [
+    *("file_id", "path", "size_bytes", "modified_ns", "etag", "kind", "schema_id", "row_count", "row_groups"),
+]
 R = TypeVar("R")
 
 
@@ -125,37 +127,44 @@ class OpenColumns:
         ]
 
 
+def file_rows(files: pa.Table) -> list[dict[str, Any]]:
+    """Return what `each_file` needs of files of the manifest."""
+    return files.select(_FILE_COLUMNS).to_pylist()
+
+
 def each_file(
-    files: pa.Table,
+    rows: Sequence[dict[str, Any]],
     job: BuildContext,
     step: str,
     read: Callable[[dict[str, Any]], R],
     take: Callable[[int, R], None],
     threads: int = BUILD_THREADS,
 ) -> tuple[list[int], list[int]]:
-    """Read files of the manifest in threads, a bounded number ahead. Pass each result of `read` to `take`, in the order
-    of the files, until the job is due. Return the ids of files that cannot be read (with a warning for each), and the
-    ids of files that were not reached."""
-    rows, unreadable_ids, reached = files.select(_FILE_COLUMNS).to_pylist(), list[int](), 0
+    """Read files, or parts of files, in threads, a bounded number ahead. Pass each result of `read` to `take`, in the
+    order of `rows` (`file_rows`, perhaps with a part of the file), until the job is due. Return the ids of files that
+    cannot be read (with a warning for each), and the ids of files that were not reached."""
+    unreadable: dict[int, None] = {}
+    reached = 0
 
     def result_of(row: dict[str, Any]) -> R | Exception:
         try:
             return read(row)
-        except (*FILE_ERRORS, SchemaError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except (*FILE_ERRORS, SchemaError, InvalidArgumentError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             return error
 
     with contextlib.closing(prefetched(result_of, rows, threads, "skipstone-build")) as results:
         for row, result in zip(rows, results, strict=True):
-            if isinstance(result, Exception):
-                unreadable_ids.append(row["file_id"])
+            file_id = row["file_id"]
+            if not isinstance(result, Exception):
+                take(file_id, result)
+            elif file_id not in unreadable:
+                unreadable[file_id] = None
                 warnings.warn(f"not indexed, and read by every scan until it is: {result}", stacklevel=8)
-            else:
-                take(row["file_id"], result)
             reached += 1
             job.tell(step, reached, len(rows))
             if job.is_due:
                 break
-    return unreadable_ids, [row["file_id"] for row in rows[reached:]]
+    return list(unreadable), [row["file_id"] for row in rows[reached:]]
 
 
 def _type_of(schema: pa.Schema, path: str) -> pa.DataType | None:

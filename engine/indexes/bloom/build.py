@@ -20,7 +20,7 @@ from ....errors import SchemaError
 from ...state import IndexState
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
-from ..column_reader import ColumnReader, each_file
+from ..column_reader import ColumnReader, each_file, file_rows
 from ..derived import Source
 from ..elements import plain_values
 from ..kind import BuildContext, BuildResult, PartSpec
@@ -82,7 +82,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Build
             with closing(built):
                 writer.add_filters(file_id, built.filters, built.hash_name)
 
-        unreadable_ids, remaining_ids = each_file(files, job, f"bloom({column})", read, take, BUILD_THREADS)
+        unreadable_ids, remaining_ids = each_file(file_rows(files), job, f"bloom({column})", read, take, BUILD_THREADS)
         run = writer.finish((1, handle.version))
     return BuildResult((run,), unreadable_ids, remaining_ids)
 

@@ -18,7 +18,7 @@ from ...state.lsm import write_runs
 from ...state.manifest import split_file_ids
 from ...state.run_format import EntryBatch
 from ...storage import Storage
-from ..column_reader import ColumnReader, each_file
+from ..column_reader import ColumnReader, each_file, file_rows
 from ..entry_sorting import EntrySorter, with_parts
 from ..kind import BuildContext, BuildResult, CommitContext, PartSpec
 from ..task_result import IndexPart
@@ -97,7 +97,7 @@ def built_grams(handle: Handle, index: IndexState, files: pa.Table, job: BuildCo
 
     with _sorter() as sorter:
         unreadable_ids, remaining_ids = each_file(
-            files, job, f"{NAME}({column})", read, lambda _, entries: sorter.add_entries(entries)
+            file_rows(files), job, f"{NAME}({column})", read, lambda _, entries: sorter.add_entries(entries)
         )
         path = job.path(handle.index_storage, f"n{index.columns[0]}")
         runs = write_runs(handle.index_storage, lambda _: path, sorter.sorted(), (1, handle.version), FORMAT)

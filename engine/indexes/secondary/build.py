@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ....base.arrays import combine
 from ....base.ordered_keys import OrderedCode, ordered_class
-from ....errors import InvalidArgumentError, SchemaError
+from ....errors import SchemaError
 from ...parquet.exact_cast import cast_exactly
-from ...parquet.footers import FILE_ERRORS
 from ...parquet.leaves import plain_type
 from ...predicates.coerce import is_list
-from ...progress import Progress
 from ...state import Run
 from ...state.lsm import write_runs
 from ...state.run_format import SHARD_BYTES, RunFormat
 from ...storage import Storage
-from ...storage.threads import BUILD_THREADS, prefetched
-from ..column_reader import ColumnReader
+from ..column_reader import ColumnReader, each_file, file_rows
 from .format import PLAIN, EntryLayout, GroupValues
 from .sort import MEMORY_BYTES, ValueSorter
 
-FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
+if TYPE_CHECKING:
+    from ..kind import BuildContext
+
 _MEMORY_MAX, _MEMORY_SHARE = 1 << 30, 16
 _TASK_ROWS = 1 << 19  # a larger file is read in parts, because several are read at a time, each whole
 
@@ -41,9 +42,9 @@ def build_runs(
     path_of: Callable[[int], str],
     segments: tuple[int, int],
     form: RunFormat,
+    job: BuildContext,
     *,
     name: str = "secondary",
-    progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
     layout: EntryLayout = PLAIN,
 ) -> tuple[tuple[Run, ...], list[int]]:
@@ -51,32 +52,22 @@ def build_runs(
 
     reader     of the columns of the key, then of the included columns
     kinds      the types as which the columns of the key are encoded
-    files      rows of the manifest: FILE_COLUMNS
+    files      rows of the manifest
     path_of    returns the path of a shard
-    name       of the step, for `progress`, which counts files
+    name       of the step, for progress
     """
-    holes: dict[int, None] = {}
-    done = 0
-    with (
-        ValueSorter(OrderedCode(kinds), memory_bytes, layout=layout) as sorter,
-        contextlib.closing(_read(reader, kinds, files, sorter)) as parts,
-    ):
-        for part, groups in parts:
-            if isinstance(groups, Exception):
-                if part.file_id not in holes:
-                    holes[part.file_id] = None
-                    warnings.warn(f"not indexed, and read by every scan until it is: {groups}", stacklevel=4)
-            else:
-                for group in groups:
-                    sorter.add_group(group)
-            if part.is_last:
-                done += 1
-                if progress:
-                    progress(name, done, files.num_rows)
+    with ValueSorter(OrderedCode(kinds), memory_bytes, layout=layout) as sorter:
+
+        def take(_: int, groups: list[GroupValues]) -> None:
+            for group in groups:
+                sorter.add_group(group)
+
+        read = partial(_keys_of, reader, kinds, sorter)
+        holes, _ = each_file(_parts(files), replace(job, publish_s=math.inf), name, read, take)
         runs = write_runs(
             index_storage, path_of, sorter.sorted_ranges(holes, form.shard_bytes or SHARD_BYTES), segments, form
         )
-    return runs, list(holes)
+    return runs, holes
 
 
 def machine_memory_bytes() -> int:
@@ -88,54 +79,31 @@ def machine_memory_bytes() -> int:
     return max(MEMORY_BYTES, min(_MEMORY_MAX, min(limits) // _MEMORY_SHARE))
 
 
-@dataclass(frozen=True)
-class _RowGroups:
-    """Some row groups of a file; to its end if it `is_last`."""
-
-    row: dict
-    first_group: int
-    stop_group: int
-    is_last: bool
-
-    @property
-    def file_id(self) -> int:
-        return self.row["file_id"]
-
-
-def _parts(files: pa.Table) -> Iterator[_RowGroups]:
-    for row in files.select(FILE_COLUMNS).to_pylist():
-        groups, rows = row["row_groups"] or 1, row["row_count"] or 0
-        at_once = max(1, groups * _TASK_ROWS // max(rows, 1))
-        for first in range(0, groups, at_once):
-            yield _RowGroups(row, first, first + at_once, first + at_once >= groups)
-
-
-def _read(
-    reader: ColumnReader, kinds: Sequence[pa.DataType], files: pa.Table, sorter: ValueSorter
-) -> Generator[tuple[_RowGroups, list[GroupValues] | Exception]]:
-    def read(part: _RowGroups) -> list[GroupValues] | Exception:
-        try:
-            return _keys_of(reader, kinds, part, sorter)
-        except (*FILE_ERRORS, SchemaError, InvalidArgumentError) as error:
-            return error
-
-    parts = list(_parts(files))
-    yield from zip(parts, prefetched(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
+def _parts(files: pa.Table) -> list[dict[str, Any]]:
+    """Return rows of files with the row groups to read at a time: `groups`, a slice without end for the last one,
+    because the manifest may count too few row groups."""
+    parts = []
+    for row in file_rows(files):
+        count, rows = row["row_groups"] or 1, row["row_count"] or 0
+        at_once = max(1, count * _TASK_ROWS // max(rows, 1))
+        for first in range(0, count, at_once):
+            stop = first + at_once
+            parts.append({**row, "groups": slice(first, stop if stop < count else None)})
+    return parts
 
 
 def _keys_of(
-    reader: ColumnReader, kinds: Sequence[pa.DataType], part: _RowGroups, sorter: ValueSorter
+    reader: ColumnReader, kinds: Sequence[pa.DataType], sorter: ValueSorter, part: dict[str, Any]
 ) -> list[GroupValues]:
     """Return the values of each row group of a part."""
     groups: list[GroupValues] = []
-    with reader.open(part.row) as file:
+    with reader.open(part) as file:
         counts = file.row_counts
-        # The manifest may count too few row groups: the last part contains the rest.
-        for group in range(part.first_group, len(counts) if part.is_last else min(part.stop_group, len(counts))):
+        for group in range(len(counts))[part["groups"]]:
             values = file.read(group)
-            typed = [_as_kind(one, kind, part.row["path"]) for one, kind in zip(values, kinds, strict=False)]
+            typed = [_as_kind(one, kind, part["path"]) for one, kind in zip(values, kinds, strict=False)]
             columns = [*typed, *values[len(kinds) :]]
-            groups.append(sorter.encode(part.file_id, group, sum(counts[:group]), columns))
+            groups.append(sorter.encode(part["file_id"], group, sum(counts[:group]), columns))
     return groups
 
 

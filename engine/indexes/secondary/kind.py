@@ -30,7 +30,6 @@ from .reader import SecondaryReader
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ...progress import Progress
     from ...storage import Storage
     from ..kind import CommitContext, MergeContext, PartSpec
 
@@ -77,8 +76,7 @@ class SecondaryKind(IndexKind):
             handle.index_storage,
             lambda shard: job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}"),
             (1, handle.version),
-            job.progress,
-            is_alone=not job.part,
+            job,
         )
         return BuildResult(runs, unreadable_ids, files.column("file_id")[reached:].to_pylist())
 
@@ -164,14 +162,11 @@ def _built(
     index_storage: Storage,
     path_of: Callable[[int], str],
     segments: tuple[int, int],
-    progress: Progress | None = None,
-    *,
-    is_alone: bool = True,
+    job: BuildContext,
 ) -> tuple[tuple[Run, ...], list[int]]:
-    """Return a run over some files, and the ids of those that cannot be read. `is_alone`: no other process of the same
-    build runs on this machine."""
+    """Return a run over some files, and the ids of those that cannot be read."""
     from ..column_reader import ColumnReader
-    from .build import FILE_COLUMNS, MEMORY_BYTES, build_runs, machine_memory_bytes
+    from .build import MEMORY_BYTES, build_runs, machine_memory_bytes
 
     names = instant.names_of(index)
     included = [name for name in included_names(instant, index) if name is not None]
@@ -181,14 +176,14 @@ def _built(
         ColumnReader.of(data, instant, index, included),
         _types(instant, index),
         index_storage,
-        files.select(FILE_COLUMNS),
+        files,
         path_of,
         segments,
         run_format(index.options["shard_bytes"], layout=layout),
+        job,
         layout=layout,
         name=f"secondary({', '.join(names)})",
-        progress=progress,
-        memory_bytes=machine_memory_bytes() if is_alone else MEMORY_BYTES,
+        memory_bytes=MEMORY_BYTES if job.part else machine_memory_bytes(),  # parts: other processes may be here
     )
 
 
@@ -209,7 +204,8 @@ def _built_by_commit(index: IndexState, work: CommitContext, data: Storage) -> I
     holes: list[int] = []
     if files.num_rows:
         segments = (work.version, work.version)
-        new, holes = _built(data, work.after, index, files, work.writing.storage, path_of, segments)
+        job = BuildContext(work.writing.transaction, work.writing.leftovers)
+        new, holes = _built(data, work.after, index, files, work.writing.storage, path_of, segments, job)
         runs += new
     return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from ...state.lsm import write_runs
 from ...state.manifest import BASE
 from ...state.paths import run_path, task_path
 from ...state.publishing import Leftovers
-from ...storage.threads import prefetched
+from ..column_reader import each_file, file_rows
 from ..kind import BuildContext, BuildResult
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...handle import Handle
 
 _THREADS = min(8, os.cpu_count() or 1)
-_FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind", "schema_id"]
 
 
 @dataclass(frozen=True)
@@ -96,48 +95,43 @@ def _written(
 
 def read_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
     """Read the footers of files. Statistics of logs, and of declared files that do not exist, are unknown."""
-    built, ids, schema_ids, holes = ResultBuilder(), [], [], []
-    part = f"-{job.part}" if job.part else ""
-    path = task_path(job.transaction, f"stats{index.columns[0]}{part}")
+    built, ids, schema_ids, schemas = ResultBuilder(), list[int](), list[int](), handle.instant.file_schemas
+    leaves = [{p for c in index.columns if (p := schema.path_of(c)) is not None} for schema in schemas]
+    path = task_path(job.transaction, f"stats{index.columns[0]}{f'-{job.part}' if job.part else ''}")
     job.leftovers.add(handle.index_storage, path)
-    rows = files.select(_FILE_COLUMNS).to_pylist()
+
+    def read(row: dict[str, Any]) -> tuple[dict[str, Any], Footer]:
+        schema, nothing = schemas[row["schema_id"]], Footer(pa.schema([]), [], {})
+        if row["kind"] != BASE:
+            return row, nothing
+        try:
+            footer = read_footer(
+                handle.storage, indexed_entry(handle.storage, row), leaves[row["schema_id"]].__contains__
+            )
+        except FILE_ERRORS:
+            if schema.is_declared:
+                return row, nothing
+            raise
+        if schema.is_declared:  # only bounds in the declared types are valid
+            declared, actual = leaf_types(schema.schema), leaf_types(footer.schema)
+            agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}
+            footer = replace(footer, stats=agree)
+        return row, footer
+
     with TaskIndexWriter(handle.index_storage, path) as fine:
-        for done, (row, footer) in enumerate(_footers(handle, index, rows), start=1):
-            if isinstance(footer, Exception):
-                holes.append(row["file_id"])
-                warnings.warn(f"no statistics, and read by every scan until refreshed: {footer}", stacklevel=6)
-                continue
+
+        def take(file_id: int, found: tuple[dict[str, Any], Footer]) -> None:
+            row, footer = found
             fine.add_file(row["path"], footer.row_groups, footer.stats, footer.packed)
             identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
             contents = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
             built.add(partition="", **identity, **contents)
-            ids.append(row["file_id"])
+            ids.append(file_id)
             schema_ids.append(row["schema_id"])
-            job.tell("stats", done, len(rows))
+
+        # All files in one part: aggregates count the files that they cover.
+        holes, _ = each_file(file_rows(files), replace(job, publish_s=math.inf), "stats", read, take, _THREADS)
         finished = fine.finish()
     result = built.result(index=finished)
     added = AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64))
     return StatsPart(added, holes)
-
-
-def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:
-    schemas = handle.instant.file_schemas
-    physical = [{p for c in index.columns if (p := schema.path_of(c)) is not None} for schema in schemas]
-
-    def read(row: dict) -> Footer | Exception:
-        schema = schemas[row["schema_id"]]
-        if row["kind"] != BASE:
-            return Footer(pa.schema([]), [], {})
-        leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
-        try:
-            entry = indexed_entry(handle.storage, row)
-            footer = read_footer(handle.storage, entry, leaves)
-            if schema.is_declared:  # only bounds in the declared types are valid
-                declared, actual = leaf_types(schema.schema), leaf_types(footer.schema)
-                agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}
-                footer = replace(footer, stats=agree)
-            return footer
-        except FILE_ERRORS as error:
-            return Footer(pa.schema([]), [], {}) if schema.is_declared else error
-
-    yield from zip(rows, prefetched(read, rows, _THREADS, "skipstone-stats"), strict=True)

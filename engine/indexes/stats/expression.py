@@ -18,7 +18,7 @@ from ...parquet.column_stats import ColumnStats, combine, of_array
 from ...state import IndexState
 from ...state.manifest import BASE
 from ...storage import Storage
-from ..column_reader import ColumnReader, each_file
+from ..column_reader import ColumnReader, each_file, file_rows
 from ..derived import Source
 from ..kind import BuildContext, CommitContext, PartSpec
 from ..task_result import AddedFiles, IndexPart, ResultBuilder
@@ -31,22 +31,19 @@ def computed_part(handle: Handle, index: IndexState, files: pa.Table, job: Build
     """Read the columns of an expression, and compute its statistics in each file. Those of logs are unknown. A file in
     which the expression fails is left out."""
     reader, (name,) = ColumnReader.of(handle.storage, handle.instant, index), handle.instant.names_of(index)
-    columns = (files.column(column).to_pylist() for column in ("file_id", "kind", "schema_id"))
-    files_by_id = {file_id: (kind, schema) for file_id, kind, schema in zip(*columns, strict=True)}
     computed: list[tuple[int, int, list[ColumnStats]]] = []
 
-    def read(row: dict) -> list[ColumnStats]:
-        if files_by_id[row["file_id"]][0] != BASE:
-            return []
+    def read(row: dict) -> tuple[int, list[ColumnStats]]:
+        schema = -1 if row["schema_id"] is None else row["schema_id"]
+        if row["kind"] != BASE:
+            return schema, []
         with reader.open(row) as file:
             groups = [file.read(group)[0] for group in range(len(file.row_counts))]
-        return [stats for values in groups if (stats := of_array(values)) is not None]
+        return schema, [stats for values in groups if (stats := of_array(values)) is not None]
 
-    def take(file_id: int, found: list[ColumnStats]) -> None:
-        schema = files_by_id[file_id][1]
-        computed.append((file_id, -1 if schema is None else schema, found))
-
-    holes, remaining_ids = each_file(files, job, f"stats({name})", read, take)
+    holes, remaining_ids = each_file(
+        file_rows(files), job, f"stats({name})", read, lambda file_id, found: computed.append((file_id, *found))
+    )
     return StatsPart(_added(name, computed), holes, remaining_ids)
 
 
