@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -42,7 +41,7 @@ from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.publishing import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
-from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
+from .storage.threads import STAT_THREADS, prefetched, threads_for
 from .storage.wrappers import WriteBuffer
 from .table import Table
 from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
@@ -116,20 +115,15 @@ def create(
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     named = table.kind or (ICEBERG if table.metadata is not None else None)
-    looks: list[Callable[[], Any]] = [storage.kind, timeline.latest, partial(read_marker, storage)]
-    if not (source or named or files is not None):
-        looks.append(lambda: _detected(storage))
-    place, latest, marker, *detected = side_by_side(storage, lambda look: look(), looks, "skipstone-create")
+    place = storage.kind()
     if place == "file":
         raise NotATableError(f"{storage.uri} is a file; index its directory, or name files with files=[...]")
-    if latest is not None:
+    if timeline.latest() is not None:
         hint = "{open} opens it, {sync} adds new files"
         raise InvalidArgumentError(f"{storage.uri} is already indexed", hint=hint)
-    if marker is not None and files is None and not ignore_deletes:
+    if files is None and not ignore_deletes and (marker := read_marker(storage)) is not None:
         raise without_index(storage, marker)
-    if detected and isinstance(detected[0], NotATableError):
-        raise detected[0]
-    kind = source or named or (detected[0] if detected else DIRECTORY)
+    kind = source or named or (DIRECTORY if files is not None else detect_format(storage))
     if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(
             f"{storage.uri}: the {kind} log defines files, schema and partitioning, so these cannot be passed"
@@ -185,14 +179,6 @@ def create(
         edit = Edit(results=results, quarantined=quarantined, source={"folders": times} if times else {})
         instant = commit(handle, "create", lambda *_: edit, batch=batch)
     return Table(new_handle(storage, index_storage, timeline, readers, instant))
-
-
-def _detected(storage: Storage) -> str | NotATableError:
-    """What `detect_format` gives or raises: whether the place is a table already is said first."""
-    try:
-        return detect_format(storage)
-    except NotATableError as error:
-        return error
 
 
 def _check_odd(odd: Mapping[str, str], count: int, on_misfit: OnMisfit) -> None:

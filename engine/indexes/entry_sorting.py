@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
@@ -27,7 +26,6 @@ from ..state import IndexState
 from ..state.run_format import EntryBatch, RunFormat, SortedEntries
 from ..state.runs import DAMAGE, check_written_as, warn_of_damage
 from ..storage import Ranged, Storage
-from ..storage.threads import Threads
 from .kind import CommitContext, MergeContext
 from .task_result import IndexPart
 
@@ -44,8 +42,7 @@ class EntrySorter:
 
     form            of the temporary files
     schema          of the values
-    memory_bytes    how much is collected in memory, approximately, before a thread writes it; during the write as much
-                    again may be collected
+    memory_bytes    how much is collected in memory, approximately, before it is written
     """
 
     def __init__(self, form: RunFormat, schema: pa.Schema, memory_bytes: int, folder: str | None = None):
@@ -54,8 +51,7 @@ class EntrySorter:
         self._folder: str | None = None
         self._waiting: list[Any] = []
         self._bytes = 0
-        self._pool: Threads | None = None
-        self._spilling: list[Future[str]] = []
+        self._paths: list[str] = []  # of the temporary files
 
     def __enter__(self) -> Self:
         return self
@@ -64,11 +60,8 @@ class EntrySorter:
         self.close()
 
     def close(self) -> None:
-        """Release memory, threads and temporary files."""
+        """Release memory and temporary files."""
         self._waiting = []
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -87,13 +80,12 @@ class EntrySorter:
 
     def sorted(self) -> EntryBatch | SortedEntries:
         """Return all entries in order. The caller must write them before it closes this sorter."""
-        if not self._spilling:
+        if not self._paths:
             return self._in_order(self._waiting)
         if self._waiting:
             self._spill()
-        paths = [spilling.result() for spilling in self._spilling]
         with disk_errors():
-            return SortedEntries([SortedFileReader(path) for path in paths])
+            return SortedEntries([SortedFileReader(path) for path in self._paths])
 
     def _in_order(self, waiting: Sequence[EntryBatch]) -> EntryBatch:
         """Return the entries in order."""
@@ -105,31 +97,20 @@ class EntrySorter:
         return new_entries(take_keys(keys, order), values.combine_chunks().take(from_numpy(order)))
 
     def _spill(self) -> None:
-        """Start a thread that sorts and writes the collected entries. Raise the error of the previous one."""
-        if self._spilling:
-            self._spilling[-1].result()
+        """Sort and write the collected entries."""
+        keys, values, _ = self._in_order(self._waiting)
+        self._waiting, self._bytes = [], 0
+        options = self._form.options(files=self._form.files_of_keys(keys))
         with disk_errors():
             path = self._next_path()
-        if self._pool is None:
-            self._pool = Threads(1, thread_name_prefix="skipstone-sort")
-        self._spilling.append(self._pool.submit(self._write, self._waiting, path))
-        self._waiting, self._bytes = [], 0
-
-    def _write(self, waiting: Sequence[Any], path: str) -> str:
-        keys, values, _ = self._in_order(waiting)
-        options = self._form.options(files=self._form.files_of_keys(keys))
-        with (
-            disk_errors(),
-            open(path, "wb") as sink,
-            SortedFileWriter(sink, schema=self.schema, **options) as writer,
-        ):
-            writer.write(keys, values, copy=False)
-        return path
+            with open(path, "wb") as sink, SortedFileWriter(sink, schema=self.schema, **options) as writer:
+                writer.write(keys, values, copy=False)
+        self._paths.append(path)
 
     def _next_path(self) -> str:
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="skipstone-", dir=self._parent)
-        return os.path.join(self._folder, str(len(self._spilling)))
+        return os.path.join(self._folder, str(len(self._paths)))
 
 
 @contextlib.contextmanager

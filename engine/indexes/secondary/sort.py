@@ -119,7 +119,7 @@ class ValueSorter(EntrySorter):
         """Return the same as `sorted`. If all row groups are in memory, return ranges of keys of about `range_bytes` in
         a run, which is usually half of their size here."""
         groups = [group for group in self._waiting if group.file_id not in dropped]
-        if self._spilling or not groups:
+        if self._paths or not groups:
             return self.sorted(dropped)
         self._waiting = []
         rows, files = GroupedRows(groups, self.layout), np.unique([group.file_id for group in groups])
