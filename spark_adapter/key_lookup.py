@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
-from ..engine.predicates import And, col, columns_read, parse
+from ..engine.predicates import And, col, parse, top_columns
 from ..engine.progress import Progress, progress_function
 from ..engine.rows_by_key.verbs import key_names
 from ..engine.scan.keys import key_set
@@ -104,7 +104,7 @@ def lookup(
                 version=version,
                 storage_options=storage_options,
             )
-        tops = [top_level(table.schema, name) for name in (*names, *columns_read(plan.bound))]
+        tops = [*(top_level(table.schema, name) for name in names), *top_columns(plan.bound)]
         planning = planned_lookup(
             given, names, ScanRequest.of(table.handle, list(dict.fromkeys([*wire.names, *tops]))), keyed
         )

@@ -28,8 +28,7 @@ from pyspark.sql import functions as F
 
 from ..base.arrays import null_as_false
 from ..engine import hive
-from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Node, columns_read
+from ..engine.predicates import Node, top_columns
 from ..engine.predicates.coerce import is_list, plain_type
 from ..engine.predicates.rows import matches
 from ..engine.scan.fragments import name_lookup_problem
@@ -78,7 +77,7 @@ def read_files(
 
     Raises NotReadableError and SchemaError for files that Spark would not read as the table has them, or that changed.
     """
-    used = [top_level(table.schema, name) for name in columns_read(plan.bound)]
+    used = top_columns(plan.bound)
     files = _Files(table, plan, _root(path, table.location), used)
     # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
     frame = hide_from_pushdown(files.frame(spark, request), table.schema, files.schemas())

@@ -69,8 +69,8 @@ class Footer:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
-    """Open the Parquet file of an entry by pyarrow, with `READ_OPTIONS` and `options`, and its `arrow_schema`. Raise
+def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True) -> pq.ParquetFile:
+    """Open the Parquet file of an entry by pyarrow, with `READ_OPTIONS`, and its `arrow_schema`. Raise
     CorruptionError if it is truncated or not Parquet, StorageError if it cannot be opened.
 
     `is_checked`: its footer was parsed when the file was added to the table. If not, it is parsed here, because pyarrow
@@ -78,10 +78,10 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
     `parsed` (FooterBytes).
     """
     if is_checked:
-        return _opened(storage, entry, options)
+        return _opened(storage, entry)
     from .footer_bytes import footer_bytes
 
-    file = _opened(storage, entry, options, min(entry.size_bytes, _TAIL_BYTES))
+    file = _opened(storage, entry, min(entry.size_bytes, _TAIL_BYTES))
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
             _, stored = _tail_of(file.remote or range_file(storage, entry))
@@ -92,11 +92,11 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
         raise
 
 
-def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
+def open_by_footer(storage: Storage, entry: Entry, packed: bytes) -> pq.ParquetFile:
     """Do `open_parquet` with the packed footer that an index has of the file, without reading the file's own."""
     from .packed_footer import unpacked_footer
 
-    return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
+    return _opened(storage, entry, metadata=unpacked_footer(packed, entry.path, entry.size_bytes))
 
 
 def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: str) -> pa.Table:
@@ -145,7 +145,7 @@ def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
         return [batch.slice(row, 1) for row in rows.tolist()]
 
 
-def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
+def _opened(storage: Storage, entry: Entry, tail_bytes: int = 0, metadata: Any = None) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     _check_not_empty(storage, entry)
@@ -153,7 +153,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         source = storage.open_file(entry)
         if tail_bytes and not isinstance(source, str):
             source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
-        file = pq.ParquetFile(source, **READ_OPTIONS, **options)
+        file = pq.ParquetFile(source, metadata=metadata, **READ_OPTIONS)
         file.remote = None if isinstance(source, str) else source
         try:
             file.arrow_schema = schema_of(file)  # pyarrow makes it at each call; if it cannot, nothing can be read

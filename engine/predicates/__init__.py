@@ -51,6 +51,7 @@ from .bound import (
     residuals,
     resolve,
     terms_of,
+    top_columns,
     unknowns,
     with_implied,
 )

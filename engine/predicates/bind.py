@@ -114,7 +114,7 @@ def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
         op, left, right = FLIPPED[op], right, left
     ref = _column_of(left, schema)
     if not isinstance(right, Literal):
-        return _bind_columns(node, op, ref, _column_of(right, schema))
+        return _bind_columns(node, ref, _column_of(right, schema))
     if right.value is None:
         if op != "<=>":
             return Constant(None)
@@ -200,17 +200,13 @@ def _compare_span(ref: ColumnRef, op: str, position: LiteralPosition) -> Node:
     return And((*inside, Not(make_term(ref, "is_null")))) if op == "<=>" else And(inside)
 
 
-def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
+def _bind_columns(node: Comparison, left: ColumnRef | None, right: ColumnRef | None) -> Node:
     if left is None or right is None:
         return _cast_by_duckdb(node, "a cast may change values")
-    if left.path == right.path and canon.order_class(left.type) is not None:
-        if op == "<=>":
-            return Constant(True)
-        return make_term(left, "always" if op in ("=", "<=", ">=") else "never")
     dtype = common_type(left.type, right.type)
     if dtype is None or (left.is_uuid != right.is_uuid and (is_text(left.type) or is_text(right.type))):
         return _unknown(node, f"{_described(left)} and {_described(right)} cannot be compared")
-    return TwoColumnTerm(op, left, right, dtype)
+    return TwoColumnTerm(node.op, left, right, dtype)
 
 
 # -- the other terms -------------------------------------------------------------------------------------------------

@@ -224,13 +224,22 @@ def _of_indexed(node: Node, names: Mapping[tuple[str, ...], str]) -> Node | None
 
 def columns_read(node: Node) -> list[str]:
     """Return the names of the columns that a test of a bound predicate on rows reads, in order."""
-    names = columns_of(node)
+    return list(dict.fromkeys(".".join(path) for path in _paths_read(node)))
+
+
+def top_columns(node: Node) -> list[str]:
+    """Return the same without fields of structs: the names of their top-level columns."""
+    return list(dict.fromkeys(path[0] for path in _paths_read(node)))
+
+
+def _paths_read(node: Node) -> Iterator[tuple[str, ...]]:
     for part in _nodes(node):
-        if isinstance(part, Residual):
-            names += part.columns
+        if isinstance(part, Term):
+            yield part.ref.path
         elif isinstance(part, TwoColumnTerm):
-            names += (part.left.name, part.right.name)
-    return list(dict.fromkeys(names))
+            yield from (part.left.path, part.right.path)
+        elif isinstance(part, Residual):
+            yield from ((name,) for name in part.columns)
 
 
 def columns_of(node: Node) -> list[str]:

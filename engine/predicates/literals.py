@@ -32,7 +32,6 @@ _INTEGER_END = 1 << 256
 NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 UUID_BYTES = 16
 _NS_PER_NUMPY_UNIT = {**NS_PER_UNIT, "m": 60 * _SECOND_NS, "h": 3_600 * _SECOND_NS, "D": DAY_NS, "W": 7 * DAY_NS}
-_NUMPY_UNITS_PER_NS = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY_ORDINAL = dt.date(1970, 1, 1).toordinal()
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -143,17 +142,14 @@ def _from_numpy(value: np.generic) -> LiteralValue:
 
 
 def _from_numpy_time(value: np.datetime64 | np.timedelta64) -> Temporal:
-    """Return a time in any of numpy's units, which may be a multiple of one, as in datetime64[25s]."""
+    """Return a time in one of numpy's units, which may be a multiple, as in datetime64[25s]."""
     unit, count = np.datetime_data(value.dtype)
     kind = "timestamp" if isinstance(value, np.datetime64) else "duration"
     if unit in ("Y", "M") and kind == "timestamp":
         value, unit, count = value.astype("datetime64[D]"), "D", 1
     if unit in _NS_PER_NUMPY_UNIT:
         return Temporal(kind, int(value.astype(np.int64)) * count * _NS_PER_NUMPY_UNIT[unit])
-    ns, rest = divmod(int(value.astype(np.int64)) * count, _NUMPY_UNITS_PER_NS.get(unit, 1))
-    if rest or unit not in _NUMPY_UNITS_PER_NS:
-        raise PredicateError(f"{value!r} cannot be a literal: it is no whole number of nanoseconds")
-    return Temporal(kind, ns)
+    raise PredicateError(f"{value!r} cannot be a literal: cast it to a number of nanoseconds or of a longer unit")
 
 
 def _from_arrow(scalar: pa.Scalar) -> LiteralValue:

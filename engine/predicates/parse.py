@@ -26,25 +26,28 @@ from .rows import residual_of
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def parse(where: object, schema: pa.Schema | None = None, params: Sequence | Mapping | None = None) -> Node:
+def parse(where: object, schema: pa.Schema | None = None) -> Node:
     """Return the predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, or an
     expression of pyarrow or polars. Names are checked against a schema, if given. A text needs one, and is bound to it.
-
-    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping). Raise PredicateError for other input.
-    """
-    node = _parsed(where, schema, params)
+    Raise PredicateError for other input."""
+    node = _parsed(where, schema, None)
     if schema is not None:
         for operand in operands_of(node):
             resolve(operand.name, schema)
     return node
 
 
-def prepare(where: object, schema: pa.Schema, *, tests_rows: bool = True) -> Node:
+def prepare(
+    where: object, schema: pa.Schema, params: Sequence | Mapping | None = None, *, tests_rows: bool = True
+) -> Node:
     """Return `where` parsed, bound to the schema and simplified, ready for `evaluate`. With `tests_rows` it is also
-    ready for `matches`: each part that we do not understand is a `Residual`, which an engine tests."""
+    ready for `matches`: each part that we do not understand is a `Residual`, which an engine tests.
+
+    `params`: the values of a text's `?` (a sequence) or `$name` (a mapping)."""
     try:
-        bound = bind(_parsed(where, schema, None), schema)
-        return simplify(_with_residuals(bound, schema) if tests_rows else bound)
+        node = _parsed(where, schema, params)
+        bound = node if isinstance(where, str) else bind(node, schema)  # a text is bound by DuckDB
+        return simplify(bound, schema if tests_rows else None)
     except RecursionError:
         raise too_deep() from None
 
@@ -77,17 +80,6 @@ def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping 
         "a predicate is a text, a list of tuples, a col(...) expression, or an expression of pyarrow or polars, "
         f"not {type(where).__name__}"
     )
-
-
-def _with_residuals(node: Node, schema: pa.Schema) -> Node:
-    """Return the predicate with residuals for the parts that we do not understand and that an engine can test."""
-    if isinstance(node, And | Or):
-        return type(node)(tuple(_with_residuals(child, schema) for child in node.children))
-    if isinstance(node, Not):
-        return Not(_with_residuals(node.child, schema))
-    if not isinstance(node, Unknown):
-        return node
-    return residual_of(node, schema)
 
 
 # -- pyarrow's filters -------------------------------------------------------------------------------------------------
@@ -132,17 +124,20 @@ _OPPOSITES = (("=", "!="), ("<", ">="), (">", "<="), ("in", "not in"), ("always"
 _OPPOSITE = {**dict(_OPPOSITES), **{right: left for left, right in _OPPOSITES}}
 
 
-def simplify(node: Node) -> Node:
-    """Return a bound predicate with the same meaning and fewer nodes, in which NOT applies only to terms."""
-    return _simplified(node, False)
+def simplify(node: Node, schema: pa.Schema | None = None) -> Node:
+    """Return a bound predicate with the same meaning and fewer nodes, in which NOT applies only to terms. With a
+    schema, a part that we do not understand becomes a residual if an engine can test it."""
+    return _simplified(node, False, schema)
 
 
-def _simplified(node: Node, negated: bool) -> Node:
+def _simplified(node: Node, negated: bool, schema: pa.Schema | None) -> Node:
     if isinstance(node, Not):
-        return _simplified(node.child, not negated)
+        return _simplified(node.child, not negated, schema)
     if isinstance(node, And | Or):
         is_and = isinstance(node, And) != negated
-        return _combined(is_and, [_simplified(child, negated) for child in node.children])
+        return _combined(is_and, [_simplified(child, negated, schema) for child in node.children])
+    if isinstance(node, Unknown) and schema is not None:
+        node = residual_of(node, schema)
     return _opposite(node) if negated else node
 
 

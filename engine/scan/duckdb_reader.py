@@ -101,8 +101,6 @@ class DuckDBReader:
             return "the installed DuckDB is older than 2.0"
         if self._storage.is_remote:
             return "the files are remote"
-        if self._context.parquet_options:
-            return "options of pyarrow were passed"
         if refusal := writer.refusal():
             return refusal
         writer.guarded = [test for test in writer.tests if not self.is_ordered(columns_read(test))]

@@ -29,9 +29,9 @@ from ..predicates import (
     Residual,
     Term,
     TwoColumnTerm,
-    columns_read,
     matches,
     residuals,
+    top_columns,
 )
 from ..predicates.duckdb_trees import EXACT_TYPES
 from ..predicates.literals import Temporal, literal_sql, literal_value, quoted, string_sql
@@ -46,7 +46,7 @@ _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
 _RANGES_MAX = 200  # ranges of more rows: blocks of an n-gram index are 1,024 rows
-_ROWS_PER_NAMED_ROW = 2048  # that DuckDB decodes: a vector
+_DUCKDB_ROWS_PER_NAMED_ROW = 2048  # that are decoded: a vector
 _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read together
 # Of more files with positions of their own, and so with a SELECT each, the condition on values is tested if there is
 # one: for 50 to 500 rows in each of 60 files that takes a quarter to an eighteenth of the time.
@@ -63,7 +63,7 @@ class Piece:
     @property
     def row_count(self) -> int:
         """How many rows are read, about."""
-        return rows_read(self.task, self.groups, per_named_row=_ROWS_PER_NAMED_ROW)
+        return rows_read(self.task, self.groups, per_named_row=_DUCKDB_ROWS_PER_NAMED_ROW)
 
 
 @dataclass
@@ -105,8 +105,7 @@ class QueryWriter:
         self._schema = context.schema
         self._is_lookup = context.bound == Constant(True)
         self.tests = _conjuncts(context.bound)
-        read = [top_level(context.schema, name) for test in self.tests for name in columns_read(test)]
-        self.used = tuple(dict.fromkeys([*context.columns, *read]))
+        self.used = tuple(dict.fromkeys([*context.columns, *top_columns(context.bound)]))
         self.types: dict[str, str] = {}
         self.guarded: list[Node] = []
         self._texts: dict[Node, str | None] = {}
@@ -160,10 +159,9 @@ class QueryWriter:
         stored = self.stored(tasks[0])
         columns = [name for name in self._context.columns if name in stored or with_constants]
         constants = dict.fromkeys(name for name in columns if name not in stored)
-        for column in [column for test in self.tests for part in _mixed(test) for column in columns_read(part)]:
-            top = top_level(self._schema, column)
-            if top not in stored:
-                constants[top] = None
+        for name in [name for test in self.tests for part in _mixed(test) for name in top_columns(part)]:
+            if name not in stored:
+                constants[name] = None
         named = [task for task in tasks if task.rows is not None]
         within = [_rows_of_groups(piece.groups) for piece in pieces]
         parted = {piece.task.path for piece, groups in zip(pieces, within, strict=True) if groups}
@@ -274,15 +272,12 @@ class QueryWriter:
         """A condition in which terms over columns that the file does not have are constants."""
         names = self._context.names[task.schema_id]
 
-        def is_constant(column: str) -> bool:
-            top = top_level(self._schema, column)
-            return top in self._context.partitioning or top not in names
-
-        if not any(is_constant(column) for column in columns_read(node)):
+        columns = top_columns(node)
+        constants = [name for name in columns if name in self._context.partitioning or name not in names]
+        if not constants:
             return node
-        if isinstance(node, Term) or (isinstance(node, TwoColumnTerm) and all(map(is_constant, columns_read(node)))):
-            tops = dict.fromkeys(top_level(self._schema, column) for column in columns_read(node))
-            row = pa.table([pa.repeat(self.value_of(top, task), 1) for top in tops], names=list(tops))
+        if isinstance(node, Term) or (isinstance(node, TwoColumnTerm) and constants == columns):
+            row = pa.table([pa.repeat(self.value_of(name, task), 1) for name in columns], names=columns)
             return Constant(matches(node, row)[0].as_py())
         if isinstance(node, And | Or):
             return type(node)(tuple(self._folded(child, task) for child in node.children))

@@ -29,8 +29,7 @@ from ..parquet.footers import (
     rows_of_group,
     without_views,
 )
-from ..parquet.leaves import top_level
-from ..predicates import Constant, columns_read, matches
+from ..predicates import Constant, matches, top_columns
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 from .steps import count_of
@@ -120,7 +119,7 @@ class FileReader:
         }
         self._nested = context.nested[task.schema_id] if context.nested else {}
         self._fields = self._fields_in_file()
-        self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_read(context.bound)))
+        self.tested = tuple(top_columns(context.bound))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
         """All rows of a row group."""
@@ -368,9 +367,8 @@ def positions_of_matches(task: FileTask, groups: RowGroups, context: ReadContext
 
 def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
     if task.footer is not None:
-        return open_by_footer(storage, entry, task.footer, context.parquet_options)
-    is_checked = task.schema_id not in context.unopened
-    return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
+        return open_by_footer(storage, entry, task.footer)
+    return open_parquet(storage, entry, is_checked=task.schema_id not in context.unopened)
 
 
 def _selected_groups(reader: FileReader, groups: RowGroups) -> list[tuple[int, np.ndarray | None, bool]]:
@@ -461,7 +459,7 @@ def rows_at(reader: FileReader, group: int, wanted: np.ndarray, names: Sequence[
 
 def width_of(context: ReadContext) -> int:
     """How many columns are read."""
-    return len({*context.columns, *columns_read(context.bound)})
+    return len({*context.columns, *top_columns(context.bound)})
 
 
 def how_read(context: ReadContext) -> str:

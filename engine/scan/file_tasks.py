@@ -84,7 +84,6 @@ class ReadContext:
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
     defaults        what such columns hold in files that lack them, where that is not null
-    parquet_options    further options with which pyarrow opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     by_duckdb       the files that DuckDB read: filled in as files are read
     by_pyarrow      of each file that pyarrow read: how many row groups whole, and how many in part: filled in as well
@@ -103,7 +102,6 @@ class ReadContext:
     names: tuple[dict[str, str], ...]
     defaults: dict[str, pa.Scalar]
     strict: bool = False
-    parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
     by_duckdb: list[str] = field(default_factory=list, compare=False)

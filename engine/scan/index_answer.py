@@ -18,8 +18,7 @@ from ...base.arrays import from_numpy, to_numpy
 from ...errors import CorruptionError
 from ..indexes.row_index import covered_by
 from ..indexes.secondary.included import StoredRows, rows_of_entries, stored_rows_for
-from ..parquet.leaves import top_level
-from ..predicates import Node, columns_read
+from ..predicates import Node, top_columns
 from .file_reader import cast_column, matching
 from .file_tasks import PARTITION, ReadContext, partition_values
 
@@ -137,8 +136,7 @@ def index_lines(plan: PlannedScan) -> list[str]:
 
 def columns_needed(plan: PlannedScan, columns: Sequence[str]) -> tuple[str, ...]:
     """Some columns, and those of the predicate."""
-    tested = (top_level(plan.instant.schema, name) for name in columns_read(plan.bound))
-    return tuple(dict.fromkeys([*columns, *tested]))
+    return tuple(dict.fromkeys([*columns, *top_columns(plan.bound)]))
 
 
 def _missing(plan: PlannedScan, stored: Sequence[StoredRows], names: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from ...errors import InvalidArgumentError, NotReadableError, SchemaError
-from ..predicates import Constant, Node, columns_read, matches, prepare
+from ..predicates import Constant, Node, matches, prepare, top_columns
 from ..predicates.from_arrow import from_arrow, top_level_names
 from .fragments import ReadNothing
 from .planning import PlannedScan
@@ -175,7 +175,7 @@ class LakeDataset(ds.UnionDataset):
             return _in_batches(chosen.to_reader(), batch_rows)
         bound = prepare(where, self.schema)
         names = list(plan.columns if columns is None else columns)
-        read = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in columns_read(bound))]))
+        read = list(dict.fromkeys([*names, *top_columns(bound)]))
         rows = plan.narrowed(Constant(True), read).to_reader()
         matching = (batch.filter(matches(bound, batch)).select(names) for batch in rows)
         schema = pa.schema([rows.schema.field(name) for name in names])

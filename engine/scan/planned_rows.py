@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy, to_numpy
-from ..parquet.leaves import top_level
-from ..predicates import columns_read
+from ..predicates import top_columns
 from ..state.manifest import BASE
 from .file_reader import (
     check_identity,
@@ -185,7 +184,7 @@ def _counts(plan: PlannedScan, pairs: list[Pair]) -> Iterator[int]:
 
 # pyarrow reads fewer values as quickly as DuckDB prepares a query (first) or is imported (second); it sorts slower.
 _VALUES_MIN, _AGGREGATED_VALUES_MIN = (300_000, 10_000_000), (50_000, 2_000_000)
-_ROWS_PER_NAMED_ROW = 50_000  # that pyarrow decodes: half a row group
+_PYARROW_ROWS_PER_NAMED_ROW = 50_000  # that are decoded: half a row group
 
 
 def by_reader(
@@ -225,7 +224,7 @@ def _why_pyarrow(plan: PlannedScan, pairs: list[Pair], context: ReadContext, lim
         return "few rows are wanted"
     if plan.reader == "duckdb":
         return ""
-    row_count = sum(rows_read(*pair, per_named_row=_ROWS_PER_NAMED_ROW) for pair in pairs)
+    row_count = sum(rows_read(*pair, per_named_row=_PYARROW_ROWS_PER_NAMED_ROW) for pair in pairs)
     return "little is read" if row_count * width_of(context) <= values_min else ""
 
 
@@ -251,9 +250,9 @@ class MergedSlice(NamedTuple):
     def rows(self, read: SliceRows, context: ReadContext) -> pa.Table:
         """Its rows, in the types of the table: the columns that are read and those of the predicate."""
         rows = read(self.files)
-        names = [*context.columns, *(top_level(context.schema, name) for name in columns_read(context.bound))]
+        names = dict.fromkeys([*context.columns, *top_columns(context.bound)])
         columns = {name: rows.column(name) for name in rows.column_names}
-        return in_table_types(columns, list(dict.fromkeys(names)), rows.num_rows, self.tasks[0], context)
+        return in_table_types(columns, list(names), rows.num_rows, self.tasks[0], context)
 
 
 def to_merge(plan: PlannedScan, chosen: np.ndarray | None = None) -> np.ndarray:

@@ -26,7 +26,17 @@ from ..indexes.derived import names_by_path
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level, with_optional_fields
-from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns, with_implied
+from ..predicates import (
+    Constant,
+    Node,
+    brief,
+    columns_of,
+    columns_read,
+    prepare,
+    top_columns,
+    unknowns,
+    with_implied,
+)
 from ..state import Instant
 from ..state.manifest import any_of
 from ..state.snapshot import LogTail, Snapshot
@@ -58,8 +68,7 @@ class PlannedScan:
 
     Results are cached. Threads may share one.
 
-    bound            the predicate, bound to the schema
-    where            the parsed predicate before binding; `now()` is already a literal
+    bound            the predicate, bound to the schema; `now()` is already a literal
     columns          the names of the columns to read
     mode, limit, reader    as in `ScanRequest`
     order_by         what the rows are ordered by, of type `SortKey`
@@ -76,8 +85,7 @@ class PlannedScan:
     ):
         schema = request.snapshot.instant.schema
         self.request = request
-        self.where = parse(where, schema, params)
-        self.bound: Node = prepare(self.where, schema)
+        self.bound = prepare(where, schema, params)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         self.order_by = () if request.order_by is None else sort_keys(request.order_by, schema)
@@ -93,7 +101,7 @@ class PlannedScan:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
 
     def __reduce__(self) -> tuple:
-        return reopened_scan, (PlannedScan, self.request.origin, self.request.options, self.where)
+        return reopened_scan, (PlannedScan, self.request.origin, self.request.options, self.bound)
 
     @property
     def predicate_text(self) -> str:
@@ -183,7 +191,7 @@ class PlannedScan:
 
     def for_task_rows(self) -> PlannedScan:
         """The same scan for callers of `task_rows` alone, which read the files' paths, some at a time."""
-        planning = PlannedScan(self.request, self.where)
+        planning = PlannedScan(self.request, self.bound)
         planning._with_paths = False
         return planning
 
@@ -307,7 +315,7 @@ class PlannedScan:
         """The context for other columns. It also locates `more` columns, which may be nested, in the files."""
         instant = self.instant
         schemas = instant.file_schemas
-        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
+        used = dict.fromkeys([*columns, *top_columns(self.bound)])
         return ReadContext(
             location=self.storage.uri,
             index_location=self.index_storage.uri,

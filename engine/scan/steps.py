@@ -105,9 +105,9 @@ def bytes_text(count: float) -> str:
     raise AssertionError
 
 
-def count_of(count: int, one: str, many: str | None = None) -> str:
+def count_of(count: int, one: str) -> str:
     """ "1 file", "2,000 files"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
 # - for hooks and the scan log -----------------------------------------------------------------------------------------
