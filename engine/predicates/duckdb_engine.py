@@ -24,6 +24,7 @@ from ...base.forks import no_fork
 from ...base.versions import check_nanoseconds
 from ...errors import PredicateError
 from .coerce import is_list
+from .duckdb_trees import EXACT_TYPES
 from .literals import literal_value, quoted
 
 ROWS = "__rows"
@@ -44,18 +45,6 @@ _TRUTH_TYPES = (
     *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),
 )
 _CONSTANTS_PER_QUERY = 500
-_TYPES = {
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-    pa.string(): "VARCHAR",
-    pa.date32(): "DATE",
-    pa.timestamp("us"): "TIMESTAMP",
-}
 
 
 def _extension() -> ModuleType:
@@ -230,8 +219,8 @@ def duckdb_type(field: pa.Field, text: str) -> str:
 @functools.lru_cache(maxsize=1024)
 def _type_sql(dtype: pa.DataType) -> str:
     """Return DuckDB's name of an Arrow type."""
-    if dtype in _TYPES:
-        return _TYPES[dtype]
+    if dtype in EXACT_TYPES:
+        return EXACT_TYPES[dtype]
     with _rows_cursor_of(str(dtype)) as cursor:
         return str(cursor.from_arrow(empty_table(pa.schema([("c", dtype)]))).types[0])
 

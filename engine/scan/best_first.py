@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...base import arrays
 from ...base.arrays import binary_array, from_numpy, to_numpy
 from .bounds import Bounds, bounds_of
-from .file_tasks import FileTask, ReadContext, RowGroups
+from .file_tasks import FileTask, Pair, ReadContext, RowGroups
 from .row_groups import FineRows, evidence_in_row_groups, kept_row_groups
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _FIRST, _GROWTH, _MOST = 4, 4, 4096  # files, or row groups, that are looked at in one step
 NULLS_FIRST, VALUES, NULLS_LAST = 0, 1, 2  # ranks, the best first
-Pair = tuple[FileTask, RowGroups]
 Code = int | bytes
 
 

@@ -30,10 +30,10 @@ from ..predicates.literals import quoted, string_sql
 from ..predicates.possible_values import Evidence
 from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, is_supported, nan_rows, to_arrow
-from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter, type_text, values_within
+from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Query, QueryWriter, rows_decoded, type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
-from .file_tasks import FileTask, ReadContext, rows_read
-from .planning import Pair, PlannedScan
+from .file_tasks import FileTask, Pair, ReadContext, rows_read
+from .planning import PlannedScan
 from .prune import KEPT_FILES_MAX, PruneRequest, prune
 from .steps import Steps
 from .units import Units
@@ -253,20 +253,20 @@ class DuckDBReader:
     ) -> Iterator[R]:
         """What DuckDB returns for each chunk."""
         waiting = [piece for pair in pairs for piece in self._pieces(pair)]
-        waiting.sort(key=lambda piece: piece.task.schema_id)
+        waiting.sort(key=lambda piece: piece[0].schema_id)
         while waiting:
             chunk = _first_chunk(waiting, self._values_max // max(len(self.writer.used), 1))
             del waiting[: len(chunk)]
             result, error = self._result_of(chunk, result_of, with_constants)
             if result is None:
                 self._context.why_pyarrow.append(error)
-                left += [(piece.task, piece.groups) for piece in chunk]
+                left += chunk
             else:
                 yield result
                 result = None  # before the next chunk is read
 
     def _result_of(
-        self, chunk: list[Piece], result_of: Callable[[Query, Any], R], with_constants: bool
+        self, chunk: list[Pair], result_of: Callable[[Query, Any], R], with_constants: bool
     ) -> tuple[R | None, str]:
         """What DuckDB returns for a chunk, or why it cannot read it. Raises NotReadableError if a file changed."""
         query = self.writer.write(chunk, with_constants=with_constants)
@@ -277,7 +277,7 @@ class DuckDBReader:
             check_identities(query.tasks, self._storage)
             try:
                 with cursor() as opened:
-                    self.check_types(chunk[0].task, opened)
+                    self.check_types(chunk[0][0], opened)
                     for name, table in query.tables.items():
                         opened.register(name, table)
                     # To keep their order, DuckDB reads the parts of a UNION ALL one after the other.
@@ -293,13 +293,13 @@ class DuckDBReader:
             self._count(chunk)
         return result, error
 
-    def _count(self, chunk: Sequence[Piece]) -> None:
+    def _count(self, chunk: Sequence[Pair]) -> None:
         """Tell the storage about how much DuckDB reads: the column chunks, and the footers, of some files."""
-        stored, schema = self.writer.stored(chunk[0].task), self._file_schemas[chunk[0].task.schema_id]
+        stored, schema = self.writer.stored(chunk[0][0]), self._file_schemas[chunk[0][0].schema_id]
         requests, size_bytes = 0, 0.0
-        for piece in chunk:
-            requests += 1 + len(stored) * len(piece.groups.kept or [0])
-            size_bytes += piece.task.size_bytes * piece.row_count / max(piece.task.row_count, 1)
+        for task, groups in chunk:
+            requests += 1 + len(stored) * len(groups.kept or [0])
+            size_bytes += task.size_bytes * rows_decoded(task, groups) / max(task.row_count, 1)
         self._storage.count(requests, int(size_bytes * len(stored) / max(len(schema), 1)))
 
     def _rows_of(self, query: Query, opened: Any) -> pa.Table:
@@ -342,17 +342,17 @@ class DuckDBReader:
             _checked_files.clear()
         _checked_files.add(key)
 
-    def _pieces(self, pair: Pair) -> Iterator[Piece]:
+    def _pieces(self, pair: Pair) -> Iterator[Pair]:
         """A file, or row groups of a large one."""
         task, groups = pair
         rows_max = self._values_max // max(len(self.writer.used), 1)
         if groups.kept is None or groups.first_rows is None or rows_read(*pair) <= 2 * rows_max:
-            yield Piece(task, groups)
+            yield pair
             return
         begin = rows = 0
         for end, count in enumerate([*(groups.row_counts or []), rows_max]):
             if end > begin and rows + count > rows_max:
-                yield Piece(task, groups.part(range(begin, end)))
+                yield task, groups.part(range(begin, end))
                 begin, rows = end, 0
             rows += count
 
@@ -369,12 +369,12 @@ def _is_true_in(plan: PlannedScan, units: Units, fact: str, column: str) -> bool
     return bool(known.all())
 
 
-def _first_chunk(waiting: Sequence[Piece], rows_max: int) -> list[Piece]:
+def _first_chunk(waiting: Sequence[Pair], rows_max: int) -> list[Pair]:
     """The first pieces, of one physical schema, that have at most so many rows; at least one."""
     count = rows = 0
-    for piece in waiting:
-        rows += piece.row_count
-        if count and (rows > rows_max or piece.task.schema_id != waiting[0].task.schema_id):
+    for task, groups in waiting:
+        rows += rows_decoded(task, groups)
+        if count and (rows > rows_max or task.schema_id != waiting[0][0].schema_id):
             break
         count += 1
     return list(waiting[:count])

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import ascending_once, from_numpy
-from ..parquet.leaves import top_level
 from ..predicates import (
     And,
     ColumnRef,
@@ -31,12 +30,13 @@ from ..predicates import (
     TwoColumnTerm,
     matches,
     residuals,
+    resolve,
     top_columns,
 )
 from ..predicates.duckdb_trees import EXACT_TYPES
 from ..predicates.literals import Temporal, literal_sql, literal_value, quoted, string_sql
 from .duckdb_connection import guarded, guarded_key
-from .file_tasks import FileTask, ReadContext, RowGroups, rows_read
+from .file_tasks import FileTask, Pair, ReadContext, RowGroups, rows_read
 
 FILE, ROW = "__skipstone_file", "__skipstone_row"
 VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
@@ -53,17 +53,9 @@ _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read togethe
 _POSITION_FILES_MAX = 32
 
 
-@dataclass
-class Piece:
-    """A file, or some of its row groups."""
-
-    task: FileTask
-    groups: RowGroups
-
-    @property
-    def row_count(self) -> int:
-        """How many rows are read, about."""
-        return rows_read(self.task, self.groups, per_named_row=_DUCKDB_ROWS_PER_NAMED_ROW)
+def rows_decoded(task: FileTask, groups: RowGroups) -> int:
+    """Estimate how many rows of a file DuckDB decodes."""
+    return rows_read(task, groups, per_named_row=_DUCKDB_ROWS_PER_NAMED_ROW)
 
 
 @dataclass
@@ -74,7 +66,6 @@ class Query:
     columns    the columns that are read, and not added to the result
     tables     tables of row numbers that the query joins, by name
     parts      SELECTs that UNION ALL joins
-    is_numbered    False if it has `columns` alone
     """
 
     text: str
@@ -82,7 +73,6 @@ class Query:
     columns: list[str]
     tables: dict[str, pa.Table] = field(default_factory=dict)
     parts: int = 1
-    is_numbered: bool = True
 
 
 class QueryWriter:
@@ -95,13 +85,12 @@ class QueryWriter:
     hidden   columns whose statistics decide nothing, whatever reads the query's rows
     options  further options of read_parquet
     prefix   of the names of the tables that queries join
-    numbers_rows  the result has the numbers of files and rows even if the query does not need them
     """
 
     def __init__(self, context: ReadContext, file_schemas: Sequence[pa.Schema], path_of: Callable[[FileTask], str]):
         self._context, self._file_schemas, self._path_of = context, file_schemas, path_of
         self.hidden: set[str] = set()
-        self.options, self.prefix, self.numbers_rows = "", "__skipstone_", True
+        self.options, self.prefix = "", "__skipstone_"
         self._schema = context.schema
         self._is_lookup = context.bound == Constant(True)
         self.tests = _conjuncts(context.bound)
@@ -128,11 +117,7 @@ class QueryWriter:
 
     def leaf_text(self, path: str) -> str:
         """A column, or a field of a struct by its dotted path."""
-        top = top_level(self._schema, path)
-        text = quoted(top)
-        for name in path[len(top) + 1 :].split(".") if path != top else ():
-            text = f"struct_extract({text}, {string_sql(name)})"
-        return text
+        return _field_text(resolve(path, self._schema).path)
 
     def path_text(self, task: FileTask) -> str:
         """The path of a file, for DuckDB."""
@@ -149,12 +134,13 @@ class QueryWriter:
             return task.partition[name]
         return self._context.defaults.get(name) or pa.nulls(1, self._schema.field(name).type)[0]
 
-    def write(self, pieces: Sequence[Piece], *, with_constants: bool = False) -> Query | None:
+    def write(self, pieces: Sequence[Pair], *, with_constants: bool = False) -> Query | None:
         """The query that reads files of one physical schema; None if DuckDB has no text for it.
 
+        pieces            files, or some of the row groups of a file
         with_constants    the result has the columns that the files do not have as well
         """
-        tasks = list({piece.task.path: piece.task for piece in pieces}.values())
+        tasks = list({task.path: task for task, _ in pieces}.values())
         number_of = {task.path: number for number, task in enumerate(tasks)}
         stored = self.stored(tasks[0])
         columns = [name for name in self._context.columns if name in stored or with_constants]
@@ -163,28 +149,26 @@ class QueryWriter:
             if name not in stored:
                 constants[name] = None
         named = [task for task in tasks if task.rows is not None]
-        within = [_rows_of_groups(piece.groups) for piece in pieces]
-        parted = {piece.task.path for piece, groups in zip(pieces, within, strict=True) if groups}
+        within = [_rows_of_groups(groups) for _, groups in pieces]
+        parted = {task.path for (task, _), rows in zip(pieces, within, strict=True) if rows}
         small = {task.path for task in named if task.row_count <= _SMALL_FILE_ROWS_MAX} - parted
         shared = _positions_in_any(named, small)
         alone = len(named) - len(small) if shared else len(named)
         names_positions = not self.tests or alone <= _POSITION_FILES_MAX
-        alike: dict[tuple, list[Piece]] = {}
-        for piece, groups in zip(pieces, within, strict=True):
-            path = piece.task.path
-            is_shared = bool(shared) and path in small
-            named_rows = _named_rows(piece.task) if names_positions and not is_shared else ""
-            positions = shared if is_shared else " AND ".join(filter(None, (named_rows, groups)))
+        alike: dict[tuple, list[FileTask]] = {}
+        for (task, groups), rows in zip(pieces, within, strict=True):
+            is_shared = bool(shared) and task.path in small
+            named_rows = _named_rows(task) if names_positions and not is_shared else ""
+            positions = shared if is_shared else " AND ".join(filter(None, (named_rows, rows)))
             is_own = bool(positions) and not is_shared
-            where = self._condition(piece, is_exact=bool(named_rows) and piece.task.rows_exact)
+            where = self._condition(task, groups, is_exact=bool(named_rows) and task.rows_exact)
             if where is None:
                 return None
-            joins = (path in self._context.deletes, piece.task.rows is not None and self._is_lookup)
-            alike.setdefault((where, positions, path if is_own else "", joins), []).append(piece)
+            joins = (task.path in self._context.deletes, task.rows is not None and self._is_lookup)
+            alike.setdefault((where, positions, task.path if is_own else "", joins), []).append(task)
         selects = []
-        is_numbered = self.numbers_rows or any(path or any(joins) for _, _, path, joins in alike) or bool(shared)
         for (where, positions, _, joins), own in alike.items():
-            select = self._select(own, number_of, columns, list(constants), joins, is_numbered)
+            select = self._select(own, number_of, columns, list(constants), joins)
             if select is None:
                 return None
             conditions = " AND ".join(condition for condition in (positions, where) if condition not in ("", "TRUE"))
@@ -194,18 +178,17 @@ class QueryWriter:
             self.prefix + _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
         }
         tables = self._lists | {name: table for name, table in tables.items() if table is not None}
-        return Query(" UNION ALL ".join(selects), tasks, columns, tables, len(selects), is_numbered)
+        return Query(" UNION ALL ".join(selects), tasks, columns, tables, len(selects))
 
     def _select(
         self,
-        pieces: list[Piece],
+        tasks: list[FileTask],
         number_of: dict[str, int],
         columns: list[str],
         constants: list[str],
         joins: tuple[bool, bool],
-        is_numbered: bool,
     ) -> str | None:
-        task = pieces[0].task
+        task = tasks[0]
         file_schema = self._file_schemas[task.schema_id]
         inner: dict[str, str] = {}
         for name, file_name in self.stored(task).items():
@@ -216,15 +199,13 @@ class QueryWriter:
                 column = guarded_key(column)
             inner[name] = f"{column} AS {quoted(name)}"
         for name in constants:
-            texts = [value_text(self.value_of(name, piece.task)) for piece in pieces]
+            texts = [value_text(self.value_of(name, each)) for each in tasks]
             if None in texts:
                 return None
             inner[name] = f"{_by_file(list(map(str, texts)))} AS {quoted(name)}"
-        paths = ", ".join(self.path_text(piece.task) for piece in pieces)
+        paths = ", ".join(map(self.path_text, tasks))
         source = f"read_parquet([{paths}], hive_partitioning = false{self.options})"
-        if not is_numbered:
-            return f"SELECT {', '.join(inner[name] for name in columns)} FROM {source}"
-        numbers = [number_of[piece.task.path] for piece in pieces]
+        numbers = [number_of[each.path] for each in tasks]
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
             inner[FILE] = f"CAST(file_index AS INTEGER) + {numbers[0]} AS {FILE}"
         else:
@@ -236,12 +217,11 @@ class QueryWriter:
             text += f" {kind} JOIN {self.prefix}{table} USING ({FILE}, {ROW})" if is_joined else ""
         return text
 
-    def _condition(self, piece: Piece, *, is_exact: bool) -> str | None:
+    def _condition(self, task: FileTask, groups: RowGroups, *, is_exact: bool) -> str | None:
         """What the rows of a piece are tested by; TRUE if all of them match (`is_exact`: a condition on the row number
         names exactly the rows that match)."""
-        task = piece.task
         if task.rows is None:
-            if self._is_lookup or task.all_match or (piece.groups.all_match and all(piece.groups.all_match)):
+            if self._is_lookup or task.all_match or (groups.all_match and all(groups.all_match)):
                 return "TRUE"
         elif is_exact:
             return "TRUE"
@@ -440,8 +420,12 @@ def column_text(ref: ColumnRef) -> str | None:
     """A column, or a field of a struct."""
     if ref.is_uuid or type_text(ref.type) is None:
         return None
-    text = quoted(ref.path[0])
-    for name in ref.path[1:]:
+    return _field_text(ref.path)
+
+
+def _field_text(path: Sequence[str]) -> str:
+    text = quoted(path[0])
+    for name in path[1:]:
         text = f"struct_extract({text}, {string_sql(name)})"
     return text
 

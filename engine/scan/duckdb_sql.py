@@ -34,13 +34,13 @@ from ..stale import check_answers
 from .bounds import bounds_of, end_of_first, value_of
 from .duckdb_connection import cursor, is_supported, query_connection
 from .duckdb_reader import DuckDBReader, kept_of
-from .duckdb_select import Piece, type_text, values_within
+from .duckdb_select import type_text, values_within
 from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .file_reader import check_identities
-from .file_tasks import FileTask, RowGroups, rows_read
+from .file_tasks import FileTask, Pair, RowGroups, rows_read
 from .plan import Plan
 from .planned_rows import answered_by_index, to_merge
-from .planning import Pair, PlannedScan
+from .planning import PlannedScan
 from .prune import KEPT_FILES_MAX
 from .request import SortKey
 
@@ -476,7 +476,6 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
     with planning.reporting_changes():
         check_identities(tasks, planning.storage)
     writer, schema = reader.writer, context.schema
-    writer.numbers_rows = False
     within = {name: list(values_within(name, schema.field(name).type)) for name in writer.used}
     paths = {name: [path for path, _ in values if path] for name, values in within.items()}
     writer.hidden = {name for name in paths if not reader.is_ordered(paths[name])}  # lists and maps have no statistics
@@ -484,9 +483,9 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
     writer.options = ", can_have_nan = true" if has_floats else ""
     selects: list[str] = []
     tables: dict[str, pa.Table] = {}
-    by_schema: dict[int, list[Piece]] = {}
+    by_schema: dict[int, list[Pair]] = {}
     for piece in _pieces(pairs):
-        by_schema.setdefault(piece.task.schema_id, []).append(piece)
+        by_schema.setdefault(piece[0].schema_id, []).append(piece)
     columns = ", ".join(map(quoted, context.columns))
     for number, pieces in by_schema.items():
         writer.prefix = f"{prefix}{number}_"
@@ -494,8 +493,8 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
         if query is None:
             raise NotPlainError("a value has no text")
         with cursor() as opened:
-            reader.check_types(pieces[0].task, opened)
-        selects.append(query.text if not query.is_numbered else f"SELECT {columns} FROM ({query.text})")
+            reader.check_types(pieces[0][0], opened)
+        selects.append(f"SELECT {columns} FROM ({query.text})")
         tables |= query.tables
     if not selects:
         nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
@@ -511,13 +510,12 @@ def _pairs(planning: PlannedScan) -> list[Pair]:
     return planning.pairs_to_read()
 
 
-def _pieces(pairs: list[Pair]) -> list[Piece]:
+def _pieces(pairs: list[Pair]) -> list[Pair]:
     """The files, by row groups and rows where that saves half of the rows.
 
     DuckDB skips row groups by their statistics, and pushes more into one SELECT than into several.
     """
     kept = sum(rows_read(*pair) for pair in pairs)
     if len(pairs) <= _PARTS_MAX and 2 * kept <= sum(task.row_count for task, _ in pairs):
-        return [Piece(task, groups) for task, groups in pairs]
-    whole = (task if task.rows is None else replace(task, rows=None) for task, _ in pairs)
-    return [Piece(task, RowGroups(None)) for task in whole]
+        return pairs
+    return [(task if task.rows is None else replace(task, rows=None), RowGroups(None)) for task, _ in pairs]

@@ -150,6 +150,9 @@ class RowGroups:
         return RowGroups(of(self.kept), self.total, of(self.row_counts), of(self.all_match), of(self.first_rows))
 
 
+Pair = tuple[FileTask, RowGroups]  # a file, and its row groups that may match
+
+
 def rows_read(task: FileTask, groups: RowGroups, *, per_named_row: int = 1) -> int:
     """Estimate how many rows of a file are decoded: those of the kept row groups, or so many per row that an index
     named."""

@@ -20,9 +20,9 @@ from ...errors import InvalidArgumentError
 from ..indexes.row_index import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
-from .best_first import Pair
 from .bounds import Bounds, bounds_of
 from .file_reader import matches_in_file
+from .file_tasks import Pair
 from .planned_rows import by_reader, rows_where_merged
 from .row_groups import evidence_in_row_groups, kept_row_groups
 from .top_n import stored_codes

@@ -108,8 +108,6 @@ class IndexAnswer:
 def answer_by_index(plan: PlannedScan, columns: Sequence[str], chosen: np.ndarray | None = None) -> IndexAnswer | None:
     """The units, of all that are kept or of those chosen (bool [units]), whose matching rows an index has in some
     columns; None if there are none."""
-    if not plan.pruned.stored:
-        return None
     names = columns_needed(plan, columns)
     for stored in _by_index(plan):
         units = _covered(plan, stored[0].index)

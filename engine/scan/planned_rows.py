@@ -23,8 +23,8 @@ from .file_reader import (
     positions_of_matches,
     width_of,
 )
-from .file_tasks import FileTask, ReadContext, rows_read
-from .planning import Pair, PlannedScan
+from .file_tasks import FileTask, Pair, ReadContext, rows_read
+from .planning import PlannedScan
 from .row_groups import row_groups_of
 
 if TYPE_CHECKING:

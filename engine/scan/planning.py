@@ -43,7 +43,7 @@ from ..state.snapshot import LogTail, Snapshot
 from ..storage import options_of
 from ..storage.threads import prefetched, side_by_side
 from .file_reader import changed_file, check_identity
-from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
+from .file_tasks import FileTask, Pair, ReadContext, RowGroups, TaskRows, tasks_of
 from .prune import PruneRequest, StatsReader, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
 from .row_groups import row_groups_of
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 T = TypeVar("T")
-Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
 _CHECKED_FILES_MAX = 500  # whose metadata decide an answer
 _WHOLE_FILE_ROWS_MAX = 1 << 18  # smaller files that are near are read whole

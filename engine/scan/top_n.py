@@ -22,10 +22,10 @@ from ..indexes.row_index import best_index, concatenated, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from . import planned_rows
-from .best_first import NULLS_FIRST, NULLS_LAST, VALUES, BestFirstSearch, BestPossible, Code, Pair, RowGroupBounds
+from .best_first import NULLS_FIRST, NULLS_LAST, VALUES, BestFirstSearch, BestPossible, Code, RowGroupBounds
 from .bounds import Bounds, best_ends, end_of_first
 from .file_reader import matches_in_file
-from .file_tasks import FileTask, RowGroups
+from .file_tasks import FileTask, Pair, RowGroups
 from .request import SortKey
 
 if TYPE_CHECKING:
