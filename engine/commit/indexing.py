@@ -38,7 +38,7 @@ from ..indexes.kind import (
 from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
-from ..state import Coverage, IndexState, Instant, Run
+from ..state import Coverage, IndexState, Instant
 from ..state.coverage import is_covered
 from ..state.lsm import RunWriter
 from ..state.manifest import BASE
@@ -353,15 +353,9 @@ def optimize(handle: Handle, progress: Progress | None) -> None:
     """See `Table.optimize`."""
     handle.move_to(newest_after(handle.timeline, handle.instant))  # otherwise files that others removed are covered
     refresh_all(handle, progress=progress)
-    merged_before: dict[tuple[str, ...], Run] = {}
-    planned = handle.committed
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
-        nonlocal planned
-        if len(returned_files(planned, newest)):  # earlier merges may lack their entries
-            merged_before.clear()
-        planned = newest
-        work, after, changed = MergeContext(newest, writing, merged_before), newest.instant, 0
+        work, after, changed = MergeContext(newest, writing), newest.instant, 0
         merged = writing.compact(after.manifest, "mc", MANIFEST_FORMAT)
         if merged is not None:
             after = replace(after, manifest=merged)

@@ -176,15 +176,10 @@ class CommitContext:
 
 @dataclass
 class MergeContext:
-    """One attempt of an optimize over the version of `snapshot`; it creates the next version.
-
-    merged    runs that earlier attempts merged, by the paths of their inputs: an attempt that lost to another commit is
-              repeated without merging again
-    """
+    """One attempt of an optimize over the version of `snapshot`; it creates the next version."""
 
     snapshot: Snapshot
     writing: RunWriter
-    merged: dict[tuple[str, ...], Run] = field(default_factory=dict)
 
     @property
     def version(self) -> int:

@@ -19,7 +19,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/parquet": (1_776, 9),
     "engine/scan": (8_624, 30),
     "serve": (1_100, 8),
-    "engine/commit": (4_696, 16),
+    "engine/commit": (4_690, 16),
     "engine/state": (4_105, 15),
     "engine/storage": (1_971, 8),
     "engine/tasks": (1_226, 7),
@@ -27,7 +27,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_297, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_165, 45),
+    "engine/indexes": (8_140, 45),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
     "engine": (5_582, 27),  # its own modules, and advice/

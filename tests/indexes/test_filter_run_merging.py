@@ -174,18 +174,6 @@ def test_runs_stay_if_one_is_damaged(storage: Counted) -> None:
         path.write_bytes(sound)
 
 
-def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> None:
-    runs = tuple(_written(storage, f"run-{i}", [(i, _hashes(i, 900))]) for i in range(5))
-    paths, made = _paths(), {}
-    (first,) = merged_all(storage, runs, lambda: next(paths), None, made)
-    # A commit came first, and merged the last of them with its own.
-    meanwhile = join_runs(storage, [OpenRun.of(storage, runs[4])], "other.sbf", (1, 1))
-    assert meanwhile is not None
-    (again,) = merged_all(storage, (*runs[:4], meanwhile), lambda: next(paths), None, made)
-    assert [_found(storage, [again], _hashes(i, 1)) for i in range(5)] == [{i} for i in range(5)]
-    assert _found(storage, [first], _hashes(4, 1)) == {4}
-
-
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 

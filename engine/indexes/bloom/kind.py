@@ -65,13 +65,8 @@ class BloomKind(IndexKind):
         from .merge import merged_all
 
         merges = count()
-        runs = merged_all(
-            work.writing.storage,
-            index.runs,
-            lambda: work.writing.path(f"i{index.id}c{next(merges)}"),
-            work.snapshot.numbers(),
-            work.merged,
-        )
+        path_of = lambda: work.writing.path(f"i{index.id}c{next(merges)}")  # noqa: E731
+        runs = merged_all(work.writing.storage, index.runs, path_of, work.snapshot.numbers())
         return index if runs == index.runs else replace(index, runs=runs)
 
     def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:

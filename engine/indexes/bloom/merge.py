@@ -65,11 +65,7 @@ def appended_filters(
 
 
 def merged_all(
-    storage: Storage,
-    runs: tuple[Run, ...],
-    path_of: Callable[[], str],
-    live: np.ndarray | None = None,
-    before: dict[tuple[str, ...], Run] | None = None,
+    storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str], live: np.ndarray | None = None
 ) -> tuple[Run, ...]:
     """Return the runs of a filter index, oldest first, merged into few by optimize; `runs` if they are few already, or
     one is damaged.
@@ -77,39 +73,28 @@ def merged_all(
     Args:
         path_of: returns the path of the next run to write; a run that is not in the result is deleted.
         live: uint64, ascending: the files of the table. Entries of others are dropped. None: keep all.
-        before: runs that earlier attempts merged, by the paths of their sources; new ones are added.
     """
-    before, given = {} if before is None else before, runs
-    for sources, earlier in before.items():
-        # A commit may have merged some of the sources in the meantime: their files are then in two runs.
-        runs = _with(runs, [run for run in runs if run.path in sources], earlier)
-    origins: dict[str, tuple[str, ...]] = {run.path: (run.path,) for run in runs}
-    written: list[Run] = []
+    result, written = runs, list[Run]()
     try:
         sizes = {run.path: _size_of(storage, run, live) for run in runs}
-        while (chosen := _next(runs, sizes)) is not None:
+        while (chosen := _next(result, sizes)) is not None:
             opened = [OpenRun.of(storage, run) for run in chosen]
             merged = join_runs(storage, opened, path_of(), _segments(opened), live)
-            runs = _with(runs, chosen, merged)
+            result = _with(result, chosen, merged)
             if merged is not None:
                 written.append(merged)
-                origins[merged.path] = tuple(path for run in chosen for path in origins[run.path])
                 sizes[merged.path] = _size_of(storage, merged, live)
     except DAMAGE as error:
         warn_of_damage(error)
-        runs = given
+        result = runs
     for run in written:
-        if run in runs:
-            before[origins[run.path]] = run
-        else:
+        if run not in result:
             storage.delete(run.path)
-    return runs
+    return result
 
 
 def _with(runs: tuple[Run, ...], sources: Sequence[Run], merged: Run | None) -> tuple[Run, ...]:
-    """Return the runs with `merged` in place of its sources; unchanged if there are no sources."""
-    if not sources:
-        return runs
+    """Return the runs with `merged` in place of its sources."""
     first = runs.index(sources[0])
     later = [run for run in runs[first:] if run not in sources]
     return (*runs[:first], *([merged] if merged else []), *later)
