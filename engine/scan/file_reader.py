@@ -161,12 +161,9 @@ class FileReader:
     def stored(self, names: Sequence[str]) -> list[str]:
         return [n for n in names if n in self._names and n not in self.task.partition]
 
-    def file_names(self, names: Sequence[str]) -> list[str]:
-        """The file's own names of stored columns."""
-        return [self._names[name] for name in names]
-
-    def fields_of(self, file_names: Sequence[str]) -> list[str]:
-        """What is read of some columns, which are called by the file's names: of structs only the fields in use."""
+    def paths_of(self, stored: Sequence[str]) -> list[str]:
+        """What is read of stored columns, by the file's own names: of structs only the fields in use."""
+        file_names = [self._names[name] for name in stored]
         return [path for name in file_names for path in self._fields.get(name, (name,))]
 
     def _fields_in_file(self) -> dict[str, list[str]]:
@@ -206,8 +203,8 @@ class FileReader:
         stored = self.stored(names)
         if not stored:
             return {}
-        paths = self.fields_of(self.file_names(stored))
-        self.prefetch([group], paths)
+        self.prefetch([group], stored)
+        paths = self.paths_of(stored)
         self.count(group, paths)
         self.whole_groups.add(group)
         return self.renamed(rows_of_group(self.file, group, paths, self.task.path), stored)
@@ -216,16 +213,12 @@ class FileReader:
         """Record in the context how many row groups of this file were read whole, and how many in part."""
         self.context.by_pyarrow.append((len(self.whole_groups), len(self.partial_groups - self.whole_groups)))
 
-    def prefetch(self, groups: Sequence[int], paths: Sequence[str]) -> None:
-        """Fetch columns of some row groups of a remote file in few requests, side by side."""
-        if self.file.remote is not None:
-            self.file.remote.prefetch([each for group in groups for each in chunk_ranges(self.file, group, paths)])
-
-    def prefetch_named(self, groups: Sequence[int], names: Sequence[str], bytes_max: float = math.inf) -> None:
-        """The same, of the table's columns, if they have at most so many bytes."""
+    def prefetch(self, groups: Sequence[int], names: Sequence[str], bytes_max: float = math.inf) -> None:
+        """Fetch columns of some row groups of a remote file in few requests, side by side, if they have at most so many
+        bytes."""
         if self.file.remote is None:
             return
-        paths = self.fields_of(self.file_names(self.stored(list(dict.fromkeys(names)))))
+        paths = self.paths_of(self.stored(names))
         ranges = [each for group in groups for each in chunk_ranges(self.file, group, paths)]
         if sum(length for _, length in ranges) <= bytes_max:
             self.file.remote.prefetch(ranges)
@@ -392,12 +385,12 @@ def _matches(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterat
     selection = _selected_groups(reader, groups)
     names = [*reader.tested, *reader.context.columns]
     if reader.task.rows is None and limit is None:
-        reader.prefetch_named([group for group, _, _ in selection], names, _FILE_PREFETCH_BYTES_MAX)
+        reader.prefetch([group for group, _, _ in selection], names, _FILE_PREFETCH_BYTES_MAX)
     for number, (group, wanted, is_sure) in enumerate(selection):
         if number % _GROUPS_AT_ONCE == 0:
             next_groups = selection[number : number + _GROUPS_AT_ONCE]
             few = [g for g, rows, _ in next_groups if rows is not None and len(rows) <= _FEW_ROWS_MAX]
-            reader.prefetch_named(few, names)
+            reader.prefetch(few, names)
         with corruption_errors(reader.task.path):
             found, rows = _matching_in(reader, group, wanted, limit, is_sure=is_sure)
         reader.check_identity()
@@ -420,7 +413,7 @@ def _matching_in(
         return wanted, rows_at(reader, group, wanted, context.columns) if len(wanted) else empty(context)
     is_few = len(wanted) <= _FEW_ROWS_MAX
     if not is_few:
-        reader.prefetch_named([group], [*tested, *context.columns], _GROUP_PREFETCH_BYTES_MAX)
+        reader.prefetch([group], [*tested, *context.columns], _GROUP_PREFETCH_BYTES_MAX)
     rest = [name for name in context.columns if name not in tested]
     rows = rows_at(reader, group, wanted, [*tested, *rest] if is_few else tested)
     mask = matching_mask(rows, context)
@@ -447,8 +440,8 @@ def rows_at(reader: FileReader, group: int, wanted: np.ndarray, names: Sequence[
     stored = reader.stored(names)
     if not stored:
         return reader.shaped({}, names, len(wanted))
-    paths = reader.fields_of(reader.file_names(stored))
-    reader.prefetch([group], paths)
+    reader.prefetch([group], stored)
+    paths = reader.paths_of(stored)
     reader.count(group, paths)
     reader.partial_groups.add(group)
     parts = rows_at_positions(reader.file, group, paths, wanted)
