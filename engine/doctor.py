@@ -31,7 +31,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([\d.]+))?")
 _EXTRA = re.compile(r"extra == ['\"](\w+)['\"]")
 _LIBRARIES = {"cloud": "object stores", "duckdb": "WHERE clauses that only DuckDB reads", "polars": "polars frames"}
 _LIBRARIES |= {"delta": "Delta tables", "iceberg": "Iceberg tables", "hudi": "Hudi tables", "spark": "Spark"}
-_PYTHON_MIN, _JAVA_MIN = (3, 11), 17
+_JAVA_MIN = 17
 _SKEW_US_MAX = 60 * 1_000_000
 _SHOWN_MAX = 20
 _FOLDER = "timeline"  # a clean knows temporary files there
@@ -82,11 +82,7 @@ def doctor(
 
 
 def _python() -> Iterator[Check]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] < _PYTHON_MIN:
-        yield Check("python", PROBLEM, version, f"install Python {'.'.join(map(str, _PYTHON_MIN))} or newer")
-    else:
-        yield Check("python", OK, version)
+    yield Check("python", OK, ".".join(map(str, sys.version_info[:3])))
     try:
         yield Check("skipstone", OK, metadata.version("skipstone"))
     except metadata.PackageNotFoundError:

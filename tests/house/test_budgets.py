@@ -27,10 +27,10 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_297, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_140, 45),
+    "engine/indexes": (8_123, 45),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
-    "engine": (5_582, 27),  # its own modules, and advice/
+    "engine": (5_578, 27),  # its own modules, and advice/
 }
 
 

@@ -57,17 +57,11 @@ def has_file_level(row_groups: int, fpp: float) -> bool:
 
 
 class Spool:
-    """Arrays that are kept in memory, or in a temporary file if they are large. A context manager."""
+    """Arrays that are kept in memory, or in a temporary file if they are large."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="skipstone-")  # noqa: SIM115 - see `close`
         self._stored: list[tuple[int, np.dtype, int]] = []  # offset, type and number of items of each array
-
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # the data is no longer needed

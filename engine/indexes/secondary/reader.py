@@ -6,8 +6,7 @@ entries of the same file, if two builds overlapped. A row has one entry, so entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +18,16 @@ from ....hfile_like import prefix_successor
 from ....hfile_like.lookup import batched, find_ranges
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
-from ...storage.threads import BUILD_THREADS, prefetched
+from ...storage.threads import BUILD_THREADS, prefetched, side_by_side
 from ..probe_results import Positions
 from .format import PLAIN, EntryLayout
 from .hits import Found, Hits, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
-_THREADS_MAX = 16
+_STEP = "skipstone-positions"
 _JOIN_KEYS = 1 << 15  # keys per look-up of a thread
 JOIN_ROWS = 1 << 20
 _EVERY = b"", b"\xff"  # all keys: the ends of a range may be long, and are not copied for each block inside it
-
-
-A = TypeVar("A")
-R = TypeVar("R")
 
 
 class SecondaryReader:
@@ -67,7 +62,7 @@ class SecondaryReader:
                 blocks = RunBlocks(self._readers, run, len(own_ranges), self.layout)
                 return blocks.entries({i for start, stop in own_ranges for i in blocks.between(start, stop)})
 
-        return sum(self._of_each(of_run, list(self._runs_within(ranges))))
+        return sum(side_by_side(self._readers.storage, of_run, list(self._runs_within(ranges)), _STEP))
 
     def positions(self, ranges: KeyRanges) -> Positions:
         """Return the rows with keys in some ranges."""
@@ -196,14 +191,8 @@ class SecondaryReader:
             with reading_run(task[0]):
                 return list(self._found_in(*task))
 
-        for found in self._of_each(of_run, list(self._runs_within(ranges))):
+        for found in side_by_side(self._readers.storage, of_run, list(self._runs_within(ranges)), _STEP):
             yield from found
-
-    def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
-        """Run the work for each run; in parallel on remote storage."""
-        if len(tasks) > 1 and self._readers.storage.is_remote:
-            return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
-        return map(work, tasks)
 
     def _found_in(self, run: Run, ranges: list[tuple[bytes, bytes]]) -> Iterator[Found]:
         blocks = RunBlocks(self._readers, run, len(ranges), self.layout)
