@@ -70,7 +70,6 @@ class Trial:
             sampled = paths
         self.handle, self.all_paths = handle, all_paths
         self.sizes = {path: files[path][1] for path in sampled}
-        self.population_bytes = sum(files[path][1] for path in all_paths)
         self._ids = np.array([files[path][0] for path in sampled], dtype=np.uint64)
         self.scale = len(all_paths) / max(1, len(sampled))
         self.table_scale = handle.snapshot.instant.totals["files"] / max(1, len(sampled))

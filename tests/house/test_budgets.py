@@ -30,7 +30,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/indexes": (8_123, 45),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
-    "engine": (5_578, 27),  # its own modules, and advice/
+    "engine": (5_577, 27),  # its own modules, and advice/
 }
 
 
