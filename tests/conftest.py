@@ -147,8 +147,8 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
             main(list(arguments))
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out, output.err
 
     return run
 

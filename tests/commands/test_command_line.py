@@ -76,9 +76,9 @@ def test_create_index_scan(say, files: Path) -> None:
 
 def test_create_without_hive_columns_elsewhere(say, files: Path, tmp_path: Path) -> None:
     lake, index = str(files), str(tmp_path / "index")
-    told = _json(say, "create", lake, "--partitioning", "none", "--columns", "id,k", "--index-path", index)
-    assert (told["files"], told["rows"], told["partitions"], told["version"]) == (3, 120, 1, 1)
-    assert told["index"] == index and not (files / ".skipstone").exists()
+    output = _json(say, "create", lake, "--partitioning", "none", "--columns", "id,k", "--index-path", index)
+    assert (output["files"], output["rows"], output["partitions"], output["version"]) == (3, 120, 1, 1)
+    assert output["index"] == index and not (files / ".skipstone").exists()
     with ss.open(lake, index_path=index) as table:
         assert "month" not in table.schema.names
         assert table.handle.instant.stats_paths() == ("id", "k")
@@ -148,9 +148,9 @@ def test_statistics_are_added_refreshed_and_dropped(say, files: Path) -> None:
 
 def test_alter(say, lake: str) -> None:
     added = ["--add", "note=string", "--add", "at=timestamp[us, tz=Europe/Oslo]", "--add", "amount=decimal(12,2)"]
-    told = _json(say, "alter", lake, "--rename", "k=number", "--drop", "tags", *added)
-    kinds = {field["name"]: field["type"] for field in told["schema"]}
-    assert told["changed"] and told["version"] == 3
+    output = _json(say, "alter", lake, "--rename", "k=number", "--drop", "tags", *added)
+    kinds = {field["name"]: field["type"] for field in output["schema"]}
+    assert output["changed"] and output["version"] == 3
     assert list(kinds) == ["id", "number", "x", "raw", "note", "at", "amount", "month"]
     assert (kinds["at"], kinds["amount"]) == ("timestamp[us, tz=Europe/Oslo]", "decimal128(12, 2)")
     status, out, _ = say("scan", lake, "--where", "number = 207 AND note IS NULL", "--count")
@@ -171,8 +171,8 @@ def test_a_slice_is_read_without_its_logs(say, tmp_path: Path) -> None:
     status, _, err = say("scan", str(tmp_path), "--count")
     assert status == 1 and "logs" in err
     assert _json(say, "scan", str(tmp_path), "--count", "--mode", "read_optimized") == {"count": 2}
-    told = _json(say, "explain", str(tmp_path), "--mode", "read_optimized")
-    assert list(told["row_groups"]) == ["base.parquet"]
+    output = _json(say, "explain", str(tmp_path), "--mode", "read_optimized")
+    assert list(output["row_groups"]) == ["base.parquet"]
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_sql(say, lake: str) -> None:
     status, out, _ = say("sql", lake, query)
     assert (status, out.split()[:2]) == (0, ["month", "n"])
     assert _json(say, "sql", lake, query) == [{"month": 1, "n": 10}]
-    told = _json(say, "sql", lake, query, "--explain")["explain"]
-    assert told[0] == "self: 1 of 3 files, read by DuckDB"
+    output = _json(say, "sql", lake, query, "--explain")["explain"]
+    assert output[0] == "self: 1 of 3 files, read by DuckDB"
     status, out, err = say("sql", lake, "SELECT nothing FROM self")
     assert (status, out) == (1, "") and "nothing" in err
 
@@ -260,12 +260,12 @@ def test_explain(say, lake: str) -> None:
     _, out, _ = say("explain", lake, "--where", "id = '2-007'")
     assert out.splitlines()[1] == "where \"id\" = '2-007'"
     assert "bloom(id)" in out
-    told = _json(say, "explain", lake, "--where", "id = '2-007'")
-    assert told["row_groups"] == {"month=2/a.parquet": [0]}
+    output = _json(say, "explain", lake, "--where", "id = '2-007'")
+    assert output["row_groups"] == {"month=2/a.parquet": [0]}
     with ss.open(lake) as table:
         plan = table.scan("id = '2-007'")
         plan.explain()
-    assert [(s["name"], s["came_in"], s["went_out"]) for s in told["steps"]] == [
+    assert [(s["name"], s["came_in"], s["went_out"]) for s in output["steps"]] == [
         (s.name, s.came_in, s.went_out) for s in plan.steps
     ]
 
@@ -275,10 +275,10 @@ def test_explain_file(say, lake: str) -> None:
         status, out, _ = say("explain", lake, "--where", "k = 207", "--file", name)
         assert status == 0
         assert out.startswith("month=2/a.parquet: kept")
-    told = _json(say, "explain", lake, "--where", "k = 207", "--file", "month=1/a.parquet")
-    assert "skipped" in told["verdict"] and told["reasons"] == []
-    told = _json(say, "explain", lake, "--where", "k = 207 OR id = 'x'", "--file", "month=2/a.parquet")
-    assert [(r["leaf"], r["code"], r["lower"], r["upper"]) for r in told["reasons"]] == [
+    output = _json(say, "explain", lake, "--where", "k = 207", "--file", "month=1/a.parquet")
+    assert "skipped" in output["verdict"] and output["reasons"] == []
+    output = _json(say, "explain", lake, "--where", "k = 207 OR id = 'x'", "--file", "month=2/a.parquet")
+    assert [(r["leaf"], r["code"], r["lower"], r["upper"]) for r in output["reasons"]] == [
         ('"k" = 207', "range_overlaps", "200", "239"),
         ("\"id\" = 'x'", "never_true", "2-000", "2-039"),
     ]
@@ -292,8 +292,8 @@ def test_explain_tells_why_files_are_kept(say, lake: str) -> None:
         '  1  "k" >= 207: true for every row',
     ]
     assert "why files are kept" not in say("explain", lake)[1]
-    told = _json(say, "explain", lake, "--where", "x > 100")
-    assert told["why_kept"] == [{"code": "nan_possible", "leaf": '"x" > 100.0e0', "files": 3}]
+    output = _json(say, "explain", lake, "--where", "x > 100")
+    assert output["why_kept"] == [{"code": "nan_possible", "leaf": '"x" > 100.0e0', "files": 3}]
 
 
 def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,9 +306,9 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "a value is in    mean 1.0, median 1, 99th percentile 1, at most 1 file",
         "a look-up reads  33.3% of the files, by their bounds",
     ]
-    told = _json(say, "layout", lake, "x")
-    assert (told["column"], told["type"], told["files"], told["depth_max"]) == ("x", "double", 3, 3)
-    assert (told["lower"], told["upper"], told["share_read"]) == (0.5, 9.75, 1.0)
+    output = _json(say, "layout", lake, "x")
+    assert (output["column"], output["type"], output["files"], output["depth_max"]) == ("x", "double", 3, 3)
+    assert (output["lower"], output["upper"], output["share_read"]) == (0.5, 9.75, 1.0)
     assert _json(say, "layout", lake, "raw")["lower"] == "0100"
 
 
@@ -367,21 +367,21 @@ def test_a_damaged_run_is_a_warning(say, lake: str) -> None:
 
 
 def test_the_console_script(lake: str) -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [str(SCRIPT), "scan", lake, "--where", "id = '3-001'", "--json"],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    assert (told.returncode, told.stderr) == (0, "")
-    assert json.loads(told.stdout) == [_expected(3, 1)]
-    told = subprocess.run([str(SCRIPT), "ls", f"{lake}-not"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert len(told.stderr.splitlines()) == 1
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [_expected(3, 1)]
+    done = subprocess.run([str(SCRIPT), "ls", f"{lake}-not"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_closed_pipe_is_no_error(lake: str) -> None:
     command = f"'{SCRIPT}' scan '{lake}' --json | head -1"
-    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert told.stdout == "[\n"
-    assert told.stderr == ""
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.stdout == "[\n"
+    assert done.stderr == ""

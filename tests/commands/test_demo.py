@@ -50,15 +50,15 @@ def _demo(*arguments: str) -> int:
 def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tmp_path / "flights"
     assert _demo("--path", str(lake), "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["equal"] is True
-    assert (told["lake"]["rows"], told["lake"]["files"]) == (600, 48)
-    answers = {answer["name"]: answer for answer in told["queries"]}
+    output = json.loads(capsys.readouterr().out)
+    assert output["equal"] is True
+    assert (output["lake"]["rows"], output["lake"]["files"]) == (600, 48)
+    answers = {answer["name"]: answer for answer in output["queries"]}
     assert set(answers) == {"needle", "miss", "range", "IN", "prefix", "null"}
     assert (answers["needle"]["rows"], answers["needle"]["files"], answers["needle"]["row_groups"]) == (1, 1, 1)
     assert answers["miss"]["rows"] == 0
     assert all(answers[name]["rows"] > 0 for name in ("range", "IN", "prefix"))
-    assert all(a["bytes_read"] > 0 for a in told["queries"])
+    assert all(a["bytes_read"] > 0 for a in output["queries"])
     with ss.open(lake) as table:
         assert table.scan(answers["prefix"]["where"]).count() == answers["prefix"]["rows"]
         assert table.verify(deep=True) == []

@@ -46,11 +46,11 @@ def sorted_file(tmp_path: Path) -> str:
 
 
 def test_inspect(say, sorted_file: str) -> None:
-    told = _json(say, "inspect", sorted_file, "--verify")
-    assert (told["entries"], told["tombstones"], told["schema"], told["findings"]) == (3, 0, {"n": "int64"}, [])
-    assert (told["blocks"][0]["first_key"], told["blocks"][0]["last_key"]) == ("a/1", "b/\\xff")
-    assert [g["name"] for g in told["groups"]] == ["all"]
-    assert told["size_bytes"] == os.path.getsize(sorted_file)
+    output = _json(say, "inspect", sorted_file, "--verify")
+    assert (output["entries"], output["tombstones"], output["schema"], output["findings"]) == (3, 0, {"n": "int64"}, [])
+    assert (output["blocks"][0]["first_key"], output["blocks"][0]["last_key"]) == ("a/1", "b/\\xff")
+    assert [g["name"] for g in output["groups"]] == ["all"]
+    assert output["size_bytes"] == os.path.getsize(sorted_file)
     status, out, _ = say("inspect", sorted_file, "--verify")
     assert status == 0
     assert "about" in out and "sound" in out and ["entries", "3"] in [line.split() for line in out.splitlines()]
@@ -71,8 +71,8 @@ def test_inspect_files_of_an_index(say, lake: str) -> None:
     found = list(Path(lake, ".skipstone").rglob("*.sbf"))
     assert found
     for path in found:
-        told = _json(say, "inspect", str(path), "--verify")
-        assert 0 < sum(s["stored_bytes"] for s in told["sections"]) < told["size_bytes"]
+        output = _json(say, "inspect", str(path), "--verify")
+        assert 0 < sum(s["stored_bytes"] for s in output["sections"]) < output["size_bytes"]
         status, out, _ = say("inspect", str(path))
         assert (status, "section" in out) == (0, True)
 
@@ -83,8 +83,8 @@ def test_a_file_of_nothing(say, tmp_path: Path) -> None:
         pass
     status, out, _ = say("inspect", str(path), "--verify")
     assert status == 0 and ["entries", "0"] in [line.split() for line in out.splitlines()] and "sound" in out
-    told = _json(say, "inspect", str(path))
-    assert all(size["stored_bytes"] == 0 for size in told["sections"])
+    output = _json(say, "inspect", str(path))
+    assert all(size["stored_bytes"] == 0 for size in output["sections"])
 
 
 def test_a_file_of_another_kind_or_a_damaged_one_is_an_error(say, tmp_path: Path, sorted_file: str) -> None:

@@ -119,9 +119,9 @@ def test_bars_are_drawn_for_who_watches_and_leave_nothing_behind(lake: Path, mon
 
 
 def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
-    told = _json(say, "perf", str(lake))
-    assert (told["version"], told["partition"], told["partition_files"]) == (1, "year=2020/month=3", 3)
-    calls = {call["hudi"] or call["name"]: call for call in told["calls"]}
+    output = _json(say, "perf", str(lake))
+    assert (output["version"], output["partition"], output["partition_files"]) == (1, "year=2020/month=3", 3)
+    calls = {call["hudi"] or call["name"]: call for call in output["calls"]}
     assert set(calls) >= VIEW_CALLS | {"open", "all files", "getAllPartitionPaths", "getAllFilesInPartition"}
     assert {name: calls[name]["answers"] for name in calls} == {
         "open": 1,

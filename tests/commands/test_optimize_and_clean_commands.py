@@ -28,8 +28,8 @@ def test_optimize_tells_what_it_made_of_the_indexes(say, lake: str) -> None:
     status, out, _ = say("optimize", lake)
     assert (status, out) == (0, "version 5\n")
     assert say("optimize", lake)[1] == "nothing to do: still version 5\n"
-    told = json.loads(say("optimize", lake, "--json")[1])
-    assert (told["changed"], told["version"]) == (False, 5)
+    output = json.loads(say("optimize", lake, "--json")[1])
+    assert (output["changed"], output["version"]) == (False, 5)
 
 
 def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
@@ -37,8 +37,8 @@ def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
     before = sorted(Path(lake).rglob("*"))
     _, out, _ = say("clean", lake, *options, "--dry-run")
     assert "data" in out and "would go: " in out and sorted(Path(lake).rglob("*")) == before
-    told = json.loads(say("clean", lake, *options, "--dry-run", "--json")[1])
-    assert told["dry_run"] and {f["kind"] for f in told["files"]} >= {"data", "run"}
+    output = json.loads(say("clean", lake, *options, "--dry-run", "--json")[1])
+    assert output["dry_run"] and {f["kind"] for f in output["files"]} >= {"data", "run"}
     _, out, _ = say("clean", lake, *options)
     assert out.startswith("removed: ") and "1 of them data; version 5" in out
     out = say("clean", lake, *options)[1]
@@ -64,6 +64,6 @@ def test_purge_asks_and_tells_what_went(say, lake: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("builtins.input", lambda question: "y")
     _, out, _ = say("purge", lake, "--drop-savepoints")
     assert out.startswith("removed: ") and "1 of them data; version " in out
-    told = json.loads(say("purge", lake, "--json", "--yes", "--min-age", "0s")[1])
-    assert told["files"] == [] and told["version"] == ss.open(lake).version
+    output = json.loads(say("purge", lake, "--json", "--yes", "--min-age", "0s")[1])
+    assert output["files"] == [] and output["version"] == ss.open(lake).version
     assert ss.open(lake).scan().to_table()["x"].to_pylist() == [1]

@@ -32,8 +32,8 @@ def test_rollback(say, lake: str) -> None:
     status, out, err = say("rollback", lake)
     assert (status, err) == (0, "")
     assert out.splitlines() == ["version 4: 1 file restored, 0 removed", "2 files, 5 rows"]
-    told = _json(say, "rollback", lake, "1")
-    assert told == {
+    output = _json(say, "rollback", lake, "1")
+    assert output == {
         "changed": True, "version": 5, "rolled_back": 4, "files_back": 0, "files_removed": 1, "files": 1, "rows": 3
     }  # fmt: skip
     assert live_paths(ss.open(lake)) == ["g.parquet"]
@@ -42,10 +42,10 @@ def test_rollback(say, lake: str) -> None:
 
 
 def test_restore(say, lake: str) -> None:
-    told = _json(say, "restore", lake, "--version", "1")
-    assert (told["changed"], told["version"], told["restored"], told["files_back"]) == (True, 4, 1, 1)
-    told = _json(say, "restore", lake, "--version", "1")
-    assert (told["changed"], told["version"], told["files_back"], told["files"]) == (False, 4, 0, 2)
+    output = _json(say, "restore", lake, "--version", "1")
+    assert (output["changed"], output["version"], output["restored"], output["files_back"]) == (True, 4, 1, 1)
+    output = _json(say, "restore", lake, "--version", "1")
+    assert (output["changed"], output["version"], output["files_back"], output["files"]) == (False, 4, 0, 2)
     status, out, _ = say("restore", lake, "--version", "4")
     assert (status, out.splitlines()) == (0, ["nothing to change: still version 4", "2 files, 5 rows"])
 
@@ -59,11 +59,11 @@ def test_savepoints(say, lake: str) -> None:
     status, out, _ = say("savepoint", lake, "--list")
     assert status == 0 and "before it" in out and "version" in out
     _json(say, "restore", lake, "--version", "1")
-    told = _json(say, "restore", lake, "--savepoint", "before it")
-    assert (told["restored"], told["files_removed"], told["files"]) == (3, 1, 1)
+    output = _json(say, "restore", lake, "--savepoint", "before it")
+    assert (output["restored"], output["files_removed"], output["files"]) == (3, 1, 1)
     assert say("savepoint", lake, "b", "--drop")[1] == "savepoint 'b' is dropped; version 4 stays until it is cleaned\n"
-    told = _json(say, "savepoint", lake, "before it", "--drop")
-    assert (told["savepoint"], told["of"], told["dropped"]) == ("before it", 3, True)
+    output = _json(say, "savepoint", lake, "before it", "--drop")
+    assert (output["savepoint"], output["of"], output["dropped"]) == ("before it", 3, True)
     assert _json(say, "savepoint", lake, "--list") == []
 
 
@@ -80,7 +80,7 @@ def test_an_index_elsewhere(say, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (("rollback", "2"), "version 2 (index) cannot be rolled back; `skipstone restore`"),
         (("rollback", "9"), "there are no 9 versions to roll back above version 1"),
@@ -94,13 +94,13 @@ def test_an_index_elsewhere(say, tmp_path: Path) -> None:
         (("savepoint", " "), "a savepoint's name"),
     ],
 )
-def test_errors(say, lake: str, arguments: tuple[str, ...], told: str) -> None:
+def test_errors(say, lake: str, arguments: tuple[str, ...], message: str) -> None:
     command, *rest = arguments
     status, out, err = say(command, lake, *rest)
     assert (
-        (status, out) == (2 if "NAME" in told else 1, "")
+        (status, out) == (2 if "NAME" in message else 1, "")
         and err.startswith("error: ")
-        and told in err
+        and message in err
         and len(err.splitlines()) == 1
     )
     assert ss.open(lake).version == 3

@@ -87,17 +87,17 @@ def _commit(table: ss.Table, writer: int, number: int, kind: str, chance: random
 
 def check(root: Path, writers: int, commits: int, first: int) -> str:
     """Compares what the writers were told with what the table holds. Returns the figures."""
-    told = [one for writer in range(writers) for one in json.loads((root / f"told-{writer}.json").read_text())]
+    output = [one for writer in range(writers) for one in json.loads((root / f"told-{writer}.json").read_text())]
     table = ss.open(root)
-    assert len(told) == writers * commits
-    assert sorted(one["version"] for one in told) == list(range(first + 1, table.version + 1))
+    assert len(output) == writers * commits
+    assert sorted(one["version"] for one in output) == list(range(first + 1, table.version + 1))
     rows = table.scan().to_table().to_pylist()
     found = Counter((row["writer"], row["n"]) for row in rows if row["writer"] >= 0)
-    taken_back = {(one["writer"], one["removed_number"]) for one in told if "removed_number" in one}
-    assert found == Counter((one["writer"], one["number"]) for one in told) - Counter(taken_back)
-    counts = sum(one["kind"] == "count" for one in told)
+    taken_back = {(one["writer"], one["removed_number"]) for one in output if "removed_number" in one}
+    assert found == Counter((one["writer"], one["number"]) for one in output) - Counter(taken_back)
+    counts = sum(one["kind"] == "count" for one in output)
     assert [row["n"] for row in rows if row["writer"] == COUNTER] == [counts]
-    prizes = [one["removed"] for one in told if one["kind"] == "take" and one["removed"]]
+    prizes = [one["removed"] for one in output if one["kind"] == "take" and one["removed"]]
     assert len(set(prizes)) == len(prizes)
     assert sum(row["writer"] == PRIZE for row in rows) == PRIZES - len(prizes)
     check_ids(table, first)
@@ -106,11 +106,11 @@ def check(root: Path, writers: int, commits: int, first: int) -> str:
     totals = table.partitions()
     assert sum(totals.column("row_count").to_pylist()) == len(rows) == table.handle.instant.totals["rows"]
     assert table.verify(deep=True) == []
-    for one in told[:: max(1, len(told) // 20)]:
+    for one in output[:: max(1, len(output) // 20)]:
         wanted = [row for row in rows if row["n"] == one["number"]]
         assert table.scan(f"n = {one['number']}").count() == len(wanted)
-    conflicts = sum(one["conflicts"] for one in told)
-    return f"{len(told)} commits, {conflicts} refused as conflicts and done again, {len(prizes)} races won"
+    conflicts = sum(one["conflicts"] for one in output)
+    return f"{len(output)} commits, {conflicts} refused as conflicts and done again, {len(prizes)} races won"
 
 
 def check_ids(table: ss.Table, first: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, live_paths, make_file, told_file
+from lake_strategies import declare, file_row, live_paths, make_file
 from skipstone.engine.commit.commit import commit
 from skipstone.engine.storage import FileMissingError
 
@@ -111,12 +111,12 @@ def test_rule_04_one_path_added_by_both_however_it_is_told(tmp_path: Path, one: 
     size = (tmp_path / "p=1/f.parquet").stat().st_size
 
     def add(tx, how: str) -> None:
-        told = {"path": ["p=1/f.parquet"], "size_bytes": [size], "row_count": [1]}
+        declared = {"path": ["p=1/f.parquet"], "size_bytes": [size], "row_count": [1]}
         if how == "listed":
             tx.add_files(["p=1/f.parquet"])
         else:
             more = {"partition": pa.array([{"p": 2}])} if how == "elsewhere" else {}
-            tx.add_files(pa.table({**told, **more}))
+            tx.add_files(pa.table({**declared, **more}))
 
     mine, theirs = ss.open(tmp_path), ss.open(tmp_path)
     with pytest.raises(ss.CommitConflictError) as caught, mine.transaction() as late, theirs.transaction() as early:
@@ -205,14 +205,14 @@ def test_rule_04_a_log_joins_a_slice_whose_base_went_with_its_partition(tmp_path
     """A partition that is emptied is gone, and comes back under another number: the slice is met all the same."""
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
     slice_of = {"file_group": "g", "slice_instant": "1"}
-    add_told(table, told_file("p=1/base", kind="base", **slice_of))
+    declare(table, file_row("p=1/base", kind="base", **slice_of))
     other = ss.open(tmp_path)
     with pytest.raises(ss.CommitConflictError, match="slice was replaced") as caught, other.transaction() as tx:
-        tx.add_files(pa.Table.from_pylist([told_file("p=1/log", kind="log", **slice_of)]))
+        tx.add_files(pa.Table.from_pylist([file_row("p=1/log", kind="log", **slice_of)]))
         with table.transaction() as away:
             away.remove(["p=1/base"])
         if is_filled_again:
-            add_told(table, told_file("p=1/other"))
+            declare(table, file_row("p=1/other"))
     assert caught.value.paths == ["p=1/log"]
 
 

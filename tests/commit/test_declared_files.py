@@ -55,9 +55,9 @@ def test_counts_that_no_file_has_are_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("counts", [{"null_count": -1}, {"null_count": 11}, {"null_count": 10, "min": 1, "max": 9}])
 def test_statistics_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
-    told = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [10], "stats": [{"a": counts}]}
+    declared = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [10], "stats": [{"a": counts}]}
     with pytest.raises(ss.SchemaError, match="'a'"), table.transaction() as tx:
-        tx.add_files(pa.table(told))
+        tx.add_files(pa.table(declared))
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_statistics_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> 
 def test_nan_counts_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> None:
     """Believed, ten NaN of ten rows would rule out what the bounds say is there."""
     table = ss.create(tmp_path, schema=pa.schema([("f", pa.float64())]))
-    told = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [10], "stats": [{"f": counts}]}
+    declared = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [10], "stats": [{"f": counts}]}
     with pytest.raises(ss.SchemaError, match="'f'"), table.transaction() as tx:
-        tx.add_files(pa.table(told))
+        tx.add_files(pa.table(declared))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_nan_counts_that_cannot_be_are_refused(tmp_path: Path, counts: dict) -> 
 def test_partitions_that_are_none_are_refused(tmp_path: Path, column: pa.Array) -> None:
     schema = pa.schema([("a", pa.int64()), ("p", pa.int64())])
     table = ss.create(tmp_path, schema=schema, partitioning=["p"])
-    told = pa.table({"path": ["x.parquet"], "size_bytes": [1], "row_count": [1], "partition": column})
+    declared = pa.table({"path": ["x.parquet"], "size_bytes": [1], "row_count": [1], "partition": column})
     with pytest.raises(ss.SchemaError, match="partition"), table.transaction() as tx:
-        tx.add_files(told)
+        tx.add_files(declared)
 
 
 def test_what_is_told_twice_is_refused(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
-    told = pa.table({"path": ["x.parquet"], "size_bytes": [1], "row_count": [1]})
+    declared = pa.table({"path": ["x.parquet"], "size_bytes": [1], "row_count": [1]})
     bounds = pa.StructArray.from_arrays([pa.array([{"min": 1}]), pa.array([{"min": 2}])], names=["a", "a"])
-    twice = told.append_column("path", pa.array(["y.parquet"]))
-    for files, name in ((twice, "path"), (told.append_column("stats", bounds), "a")):
+    twice = declared.append_column("path", pa.array(["y.parquet"]))
+    for files, name in ((twice, "path"), (declared.append_column("stats", bounds), "a")):
         with pytest.raises(ss.SchemaError, match=f"'{name}' twice"), table.transaction() as tx:
             tx.add_files(files)
 
@@ -121,9 +121,9 @@ def test_a_path_that_is_live_is_refused_beside_files_that_declare_nothing(tmp_pa
     table = ss.create(tmp_path)
     _file(tmp_path / "p=3", "c.parquet", [2])
     partition = pa.array([{"p": 3}], pa.struct([("p", table.schema.field("p").type)]))
-    told = {"path": ["p=1/a.parquet"], "size_bytes": [1], "row_count": [1], "partition": partition}
+    declared = {"path": ["p=1/a.parquet"], "size_bytes": [1], "row_count": [1], "partition": partition}
     with pytest.raises(ss.InvalidArgumentError, match=r"a\.parquet: in the table already"), table.transaction() as tx:
-        tx.add_files(pa.table(told))
+        tx.add_files(pa.table(declared))
         tx.add_files(["p=3/c.parquet"])
 
 
@@ -158,9 +158,9 @@ def test_statistics_of_a_column_that_nobody_knows_are_none(tmp_path: Path) -> No
     """pyarrow infers them as of the type null."""
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     known = {"min": 1, "max": 3, "null_count": 0, "nan_count": None}
-    told = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [3], "stats": [{"a": known, "b": None}]}
+    declared = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [3], "stats": [{"a": known, "b": None}]}
     with table.transaction() as tx:
-        tx.add_files(pa.table(told))
+        tx.add_files(pa.table(declared))
     assert table.scan("a = 9").files().num_rows == 0 and table.scan("b = 9").files().num_rows == 1
 
 

@@ -60,8 +60,8 @@ def test_a_clean_finds_what_a_transaction_wrote_that_did_not_end(table: ss.Table
     named = tx.id
     del tx
     gc.collect()
-    told = table.clean(min_age=dt.timedelta(0), delete_data=True)
-    assert sorted(told["kind"].to_pylist()) == ["data", "task"] and table.handle.instant.fenced == (named,)
+    result = table.clean(min_age=dt.timedelta(0), delete_data=True)
+    assert sorted(result["kind"].to_pylist()) == ["data", "task"] and table.handle.instant.fenced == (named,)
     assert list(Path(table.location).glob("*.parquet")) == []
 
 

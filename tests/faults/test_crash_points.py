@@ -75,56 +75,56 @@ def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
         for way in WAYS:
             for turn in range(1 if way != "at random" else RANDOM_CUTS if is_thorough() else 0):
                 chance = random.Random(f"{SEED} {recording.action.name} {number} {turn}")
-                told = f"{recording.action.name}, {way} before call {number}, {moment.call}"
-                yield told, moment.tree(way, chance), promised
+                context = f"{recording.action.name}, {way} before call {number}, {moment.call}"
+                yield context, moment.tree(way, chance), promised
 
 
-def check(recording: Recording, root: Path, promised: int, told: str, *, is_whole: bool) -> None:
+def check(recording: Recording, root: Path, promised: int, context: str, *, is_whole: bool) -> None:
     """What every restart must find; with `is_whole` every byte, every older version, and a recovery."""
     action = recording.action
     if promised == 0 and not list((root / ".skipstone").glob("timeline/*/*.json")):
         with pytest.raises(ss.NotATableError):
             ss.open(root)
         action.act(root)
-        assert picture(ss.open(root))["rows"] == recording.pictures[1]["rows"], told
+        assert picture(ss.open(root))["rows"] == recording.pictures[1]["rows"], context
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # an index run that is missing would be told by a warning
+        warnings.simplefilter("error")  # an index run that is missing would cause a warning
         if action.is_synced:
             warnings.filterwarnings("ignore", "(?s).*changed since the last sync")
         table = ss.open(root)
-        assert promised <= table.version <= max(recording.pictures), told
+        assert promised <= table.version <= max(recording.pictures), context
         found, wanted = picture(table), recording.pictures[table.version]
         compared = ("rows", "files") if action.is_cleaning else (*wanted,)
-        assert [found[name] for name in compared] == [wanted[name] for name in compared], told
-        assert [f for f in table.verify(deep=is_whole) if not action.is_synced] == [], told
+        assert [found[name] for name in compared] == [wanted[name] for name in compared], context
+        assert [f for f in table.verify(deep=is_whole) if not action.is_synced] == [], context
         if is_whole:
-            check_older(recording, root, table.version, told)
+            check_older(recording, root, table.version, context)
         rows = recording.pictures[max(recording.pictures) if action.is_synced else table.version]["rows"]
         table.sync()
-        assert picture(table)["rows"] == rows, told
+        assert picture(table)["rows"] == rows, context
         add_a_row(table)
-        assert ss.open(root).scan().count() == len(rows) + 1, told
+        assert ss.open(root).scan().count() == len(rows) + 1, context
         if is_whole:
-            check_recovery(root, told)
+            check_recovery(root, context)
 
 
-def check_older(recording: Recording, root: Path, version: int, told: str) -> None:
+def check_older(recording: Recording, root: Path, version: int, context: str) -> None:
     for older in range(1, version):
         try:
             rows = rows_of(ss.open(root, version=older))
         except ss.NotATableError as error:
-            assert recording.action.is_cleaning and "was cleaned" in str(error), told
+            assert recording.action.is_cleaning and "was cleaned" in str(error), context
         else:
-            assert rows == recording.pictures[older]["rows"], told
+            assert rows == recording.pictures[older]["rows"], context
 
 
-def check_recovery(root: Path, told: str) -> None:
+def check_recovery(root: Path, context: str) -> None:
     """A clean removes all that the dead writer left, and nothing else."""
     table = ss.open(root)
     was = picture(table)["rows"]
-    assert recovered(table) == [], told
-    assert picture(table)["rows"] == was, told
+    assert recovered(table) == [], context
+    assert picture(table)["rows"] == was, context
     add_a_row(table)
 
 
@@ -150,16 +150,16 @@ def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
     recording = record(action, root, monkeypatch)
     trees: dict[str, tuple[str, Tree, int]] = {}
     count = 0
-    for told, tree, promised in crashes(recording):
+    for context, tree, promised in crashes(recording):
         count += 1
         key = digest(tree if is_thorough() else without_temporaries(tree))
         if key not in trees or trees[key][2] < promised:
-            trees[key] = told, tree, promised
-    for number, (told, tree, promised) in enumerate(spread(list(trees.values()), action.name)):
+            trees[key] = context, tree, promised
+    for number, (context, tree, promised) in enumerate(spread(list(trees.values()), action.name)):
         ss.open(root).handle.forget()
         shutil.rmtree(root)
         put_tree(tree, root)
         with without_flushes():
-            check(recording, root, promised, told, is_whole=number % WHOLE_EVERY == 0)
+            check(recording, root, promised, context, is_whole=number % WHOLE_EVERY == 0)
     print(f"{action.name}: {len(recording.moments)} calls, {count} crashes, {len(trees)} different trees")
     record_property("crashes", count)

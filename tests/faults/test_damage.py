@@ -80,7 +80,7 @@ def test_a_flipped_bit_never_changes_an_answer(tmp_path: Path, kind: str) -> Non
         size = path.stat().st_size
         step = max(1, size // FLIPS)
         for offset in sorted({*range(SEED % step, size, step), size - 1}):
-            with flipped(path, offset, 1 << (SEED + 4) % 8), warnings.catch_warnings(record=True) as told:
+            with flipped(path, offset, 1 << (SEED + 4) % 8), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:
                     assert _answers(tmp_path / "lake") == QUERIES, (path, offset)
@@ -88,6 +88,6 @@ def test_a_flipped_bit_never_changes_an_answer(tmp_path: Path, kind: str) -> Non
                     assert isinstance(error, ss.CorruptionError | ss.FormatVersionError), (path, offset, error)
                     assert kind in ("instant", "manifest"), (path, offset, error)
                     raised += 1
-                warned += bool(told)
+                warned += bool(caught)
     assert (raised > 0) == (kind in ("instant", "manifest"))
     assert (warned > 0) == (kind in ("stats", "filter", "task"))

@@ -49,21 +49,21 @@ def _through(proxy: faulty_proxy.Proxy, server: Server) -> dict[str, str]:
     return {**server.options, "endpoint_url": f"http://127.0.0.1:{proxy.port}", "timeout": "2s"}
 
 
-def _check(root: str, server: Server, expected: list[set[int]], before: int, told: str) -> None:
+def _check(root: str, server: Server, expected: list[set[int]], before: int, context: str) -> None:
     """The lake past the proxy, once all is well again."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = ss.open(root, storage_options=server.options)
         found = numbers(table)
-        assert found in expected, told
-        assert table.version - before <= 1, told
-        assert table.verify(deep=True) == [], told
+        assert found in expected, context
+        assert table.version - before <= 1, context
+        assert table.verify(deep=True) == [], context
         write(table, (1000, 1001))
-        assert numbers(table) == found | {1000, 1001}, told
+        assert numbers(table) == found | {1000, 1001}, context
     table.handle.forget()
 
 
-def _trial(proxy: faulty_proxy.Proxy, server: Server, action: str, way: Callable[[Any], None], told: str) -> str:
+def _trial(proxy: faulty_proxy.Proxy, server: Server, action: str, way: Callable[[Any], None], context: str) -> str:
     """ "done", or the name of the error that the action ended in; the lake is checked."""
     act, after = ACTIONS[action]
     root = _lake(server)
@@ -77,11 +77,11 @@ def _trial(proxy: faulty_proxy.Proxy, server: Server, action: str, way: Callable
     except (ss.StorageError, ss.CommitConflictError) as error:
         ended = type(error).__name__
         expected = [START, after] if isinstance(error, UncertainPutError) else [START]
-        told = f"{told}: {error}"
+        context = f"{context}: {error}"
     finally:
         proxy.heal()
         table.handle.forget()
-    _check(root, server, expected, before, told)
+    _check(root, server, expected, before, context)
     return ended
 
 

@@ -80,27 +80,27 @@ class Meetings:
             except ss.SkipstoneError as error:
                 refused = error
             fault.is_on = False
-            told = f"{self.action.name}, met by {other} before call {at}: {refused!r}"
+            context = f"{self.action.name}, met by {other} before call {at}: {refused!r}"
             table = ss.open(root)
-            check_versions(table, told)
+            check_versions(table, context)
             if other in KEEP_ROWS and theirs:
-                self.check_rows(table, other, is_done=refused is None, told=told)
+                self.check_rows(table, other, is_done=refused is None, context=context)
         add_a_row(table)
         shutil.rmtree(root)
         return ("refused" if refused else "done"), len(fault.calls)
 
-    def check_rows(self, table: ss.Table, other: str, *, is_done: bool, told: str) -> None:
+    def check_rows(self, table: ss.Table, other: str, *, is_done: bool, context: str) -> None:
         """What each of them did stands."""
         rows = Counter(rows_of(table))
         change = Counter({repr(dict.fromkeys(table.schema.names) | {"p": 1}): 1} if other == "commit" else {})
         mine = self.alone if is_done else self.before
         if self.action.name in ("restore", "alter"):  # the row may be undone with the rest, or has other columns
-            assert sum(mine.values()) <= sum(rows.values()) <= sum((mine + change).values()), told
+            assert sum(mine.values()) <= sum(rows.values()) <= sum((mine + change).values()), context
         else:
-            assert rows in (mine + change, Counter({"not readable": 1})), told
+            assert rows in (mine + change, Counter({"not readable": 1})), context
 
 
-def check_versions(table: ss.Table, told: str) -> None:
+def check_versions(table: ss.Table, context: str) -> None:
     """Every version that was not cleaned can be read, the newest is sound, and no transaction that made one was given
     up."""
     gone = {v for low, high in table.handle.instant.cleaned for v in range(low, high + 1)}
@@ -111,9 +111,9 @@ def check_versions(table: ss.Table, told: str) -> None:
         made.add(instant.transaction)
         if version not in gone:
             numbers = [number for number, _ in picture(ss.open(table.location, version=version))["files"]]
-            assert len(set(numbers)) == len(numbers), told
-    assert not fenced & made, told
-    assert table.verify(deep=True) == [] or rows_of(table) == ["not readable"], told
+            assert len(set(numbers)) == len(numbers), context
+    assert not fenced & made, context
+    assert table.verify(deep=True) == [] or rows_of(table) == ["not readable"], context
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.usefixtures("at_any_place")
 def test_rule_44_an_instant_under_another_name_is_damage_and_names_the_file(tmp_path: Path, of: int, over: int) -> None:
     lake(tmp_path)
     shutil.copy(file(tmp_path, of), file(tmp_path, over))
-    told = rf"{over:010d}\.json: contains version {of}"
-    with pytest.raises(ss.CorruptionError, match=told):
+    message = rf"{over:010d}\.json: contains version {of}"
+    with pytest.raises(ss.CorruptionError, match=message):
         opened(tmp_path, version=over)
     if over >= VERSIONS:
         for act in (opened, lambda root: ss.open(root).history()):
-            with pytest.raises(ss.CorruptionError, match=told):
+            with pytest.raises(ss.CorruptionError, match=message):
                 act(tmp_path)
         assert rows(opened(tmp_path, version=4)) == [2, 3, 4]
     else:
@@ -244,14 +244,14 @@ def test_rule_44_whatever_is_lost_or_copied_no_answer_is_wrong_in_silence(
 
     def fresh() -> ss.Table | None:
         timelines._seen.clear()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 table = ss.open(root)
             except ss.SkipstoneError:
                 return None
         assert rows(table) == made[table.version]
-        assert table.version == max(made) or told
+        assert table.version == max(made) or caught
         return table
 
     hint = root / ".skipstone/timeline/HINT"

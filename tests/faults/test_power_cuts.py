@@ -57,10 +57,10 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
         with without_flushes(), warnings.catch_warnings():
             warnings.simplefilter("error")
             found = ss.open(tmp_path / f"{number}-cut")
-            told = f"killed before call {number}, {moment.call}; then version {version} was published"
-            assert found.version == version, told
-            assert rows_of(found) == rows, told
-            assert found.verify(deep=True) == [], told
+            context = f"killed before call {number}, {moment.call}; then version {version} was published"
+            assert found.version == version, context
+            assert rows_of(found) == rows, context
+            assert found.verify(deep=True) == [], context
     print(f"{action.name}: {len(disk.moments)} calls, {len(seen)} different beginnings of another commit")
 
 

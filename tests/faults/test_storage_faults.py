@@ -1,4 +1,4 @@
-"""An error at every call to the storage, of every action: tried again or told of, and never wrong.
+"""An error at every call to the storage, of every action: tried again or reported, and never wrong.
 
 An action that raises has changed nothing that anybody can see, left no file behind (unless it was refused to remove it:
 then its marker stands, so that nobody takes the file for somebody else's), and may be done again. One that does not
@@ -82,36 +82,36 @@ class Trials:
             except (ss.SkipstoneError, KeyboardInterrupt):
                 outcome = "reported"
         call = fault.calls[at - 1] if at <= len(fault.calls) else ("no call", "")
-        told = f"{self.action.name}: {kind} call {at}, {' '.join(call)}"
+        context = f"{self.action.name}: {kind} call {at}, {' '.join(call)}"
         version = ss.open(root).version if is_table(root) else 0
-        # A clean publishes first and removes then: what it could not remove is told of, and left to the next one. So
+        # A clean publishes first and removes then: what it could not remove is reported, and left to the next one. So
         # it is after an interrupt, which may come after the instant was published.
         is_late = self.action.is_cleaning or kind == "interrupted"
         last = self.version if outcome == "succeeded" or is_late else self.version - 1
-        assert version == self.version if outcome == "succeeded" else self.was <= version <= last, told
+        assert version == self.version if outcome == "succeeded" else self.was <= version <= last, context
         if version:
             table = ss.open(root)
             if not (self.action.is_synced and version == self.was):
-                self.check_rows(table, told)
-                assert [f for f in table.verify(deep=True) if f.kind != "quarantined"] == [], told
+                self.check_rows(table, context)
+                assert [f for f in table.verify(deep=True) if f.kind != "quarantined"] == [], context
             if version == self.was and call[0] != "delete" and kind != "interrupted":
-                assert not sorted(map(str, files_of(root) - before - {Path("_skipstone_table.json")})), told
+                assert not sorted(map(str, files_of(root) - before - {Path("_skipstone_table.json")})), context
             if not self.action.is_synced:
                 table.sync()
-                self.check_rows(ss.open(root), told, version)
+                self.check_rows(ss.open(root), context, version)
         if version < self.version and version in (0, self.was):
             self.action.act(root)
         if version in (0, self.was):
-            self.check_rows(ss.open(root), told, self.version)
+            self.check_rows(ss.open(root), context, self.version)
         shutil.rmtree(root)
         return outcome
 
-    def check_rows(self, table: ss.Table, told: str, version: int | None = None) -> None:
+    def check_rows(self, table: ss.Table, context: str, version: int | None = None) -> None:
         found = rows_of(table)
-        if found != self.rows[version or table.version]:  # a footer that came short: the file is pending, and told of
-            assert [f.kind for f in table.verify()] == ["quarantined"], told
+        if found != self.rows[version or table.version]:  # a footer that came short: the file is pending, and reported
+            assert [f.kind for f in table.verify()] == ["quarantined"], context
             table.sync()
-            assert rows_of(table) == self.rows[self.version], told
+            assert rows_of(table) == self.rows[self.version], context
 
 
 def is_table(root: Path) -> bool:

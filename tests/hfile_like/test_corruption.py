@@ -48,11 +48,11 @@ def _done(folder: Path, jobs: list[Job]) -> list[dict]:
     listed, place = folder / "jobs.json", folder / "place"
     listed.write_text(json.dumps([{**asdict(job), "place": str(place), "folder": str(folder)} for job in jobs]))
     done = run_code("import sorted_file_corruption; sorted_file_corruption.main()", listed)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode or len(told) != len(jobs):
-        name = jobs[min(len(told), len(jobs) - 1)].name
+    output = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or len(output) != len(jobs):
+        name = jobs[min(len(output), len(jobs) - 1)].name
         pytest.fail(f"{name} ended with {done.returncode} at {place.read_text()}\n{done.stderr[-3000:]}")
-    return told
+    return output
 
 
 def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
@@ -67,17 +67,17 @@ def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
 
 def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
     share = 9001
-    told = harm(tmp_path, jobs_of("flips", share))
+    outcomes = harm(tmp_path, jobs_of("flips", share))
     # Only padding outside blocks may be touched unseen.
-    for name, one in zip(names(), told, strict=True):
+    for name, one in zip(names(), outcomes, strict=True):
         sound = file_of(name)
         padding = sum(8 * (r.stop - r.start) for r in Layout(sound).regions if r.kind == "padding")
         assert one["harmless"] <= padding and one["tried"] >= 8 * len(sound) // (3 * share)
 
 
 def test_every_truncation_is_found(tmp_path: Path) -> None:
-    told = harm(tmp_path, jobs_of("cuts", 797))
-    assert all(one["refused"] == one["tried"] > 0 for one in told)
+    outcomes = harm(tmp_path, jobs_of("cuts", 797))
+    assert all(one["refused"] == one["tried"] > 0 for one in outcomes)
 
 
 @pytest.mark.some_cases(1)
@@ -86,15 +86,15 @@ def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: P
     jobs = jobs_of("repaired", 30_001, first=7 + 9000 * compiled, compiled=compiled)
     if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
         jobs = [replace(job, share=max(3, job.share)) for job in jobs]
-    told = harm(tmp_path, jobs)
-    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+    outcomes = harm(tmp_path, jobs)
+    assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3
 
 
 @only_in_test_all
 @pytest.mark.parametrize("compiled", [False, True])
 def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    told = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=3000, compiled=compiled))
-    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+    outcomes = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=3000, compiled=compiled))
+    assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3
 
 
 @pytest.mark.some_cases(1)
@@ -103,14 +103,14 @@ def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Pa
     plain = [name for name in names() if name.endswith("/none")]
     share = (7 if compiled else 1) if is_thorough() else 5000
     jobs = [Job(name, "fields", share=share, first=i % share, compiled=compiled) for i, name in enumerate(plain)]
-    told = harm(tmp_path, jobs)
-    assert sum(one["refused"] for one in told) > sum(one["tried"] for one in told) / 3
+    outcomes = harm(tmp_path, jobs)
+    assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3
 
 
 def test_crafted_files_harm_nobody(tmp_path: Path) -> None:
     crafted = few_of(CRAFTED, 18)
-    told = harm(tmp_path, [Job(name, "crafted") for name in crafted])
-    sound = {name for name, one in zip(crafted, told, strict=True) if one["harmless"]}
+    outcomes = harm(tmp_path, [Job(name, "crafted") for name in crafted])
+    sound = {name for name, one in zip(crafted, outcomes, strict=True) if one["harmless"]}
     assert sound <= {"entries_without_end"}
 
 

@@ -44,14 +44,14 @@ def test_every_type_is_found_by_both(entries, gone, probes, block_size):
     batch = pa.RecordBatch.from_pylist([entries[key] for key in keys], schema=SCHEMA)
     data = written(keys, batch, [i in gone for i in range(len(keys))], block_size=block_size)
     wanted = [*keys[::-1], *probes, *keys[:3]]
-    told = []
+    collected = []
     for are_used in (True, False):
         with kernels(are_used=are_used), SortedFileReader(data) as reader:
-            told += [reader.get_many(wanted, include_deleted=True) for _ in range(2)]
-    assert all(table.equals(told[-1]) for table in told)
-    assert told[0]["found"].to_pylist() == [key in entries for key in wanted]
+            collected += [reader.get_many(wanted, include_deleted=True) for _ in range(2)]
+    assert all(table.equals(collected[-1]) for table in collected)
+    assert collected[0]["found"].to_pylist() == [key in entries for key in wanted]
     live = pa.table([pa.array(keys), *batch.columns], names=["key", *SCHEMA.names])
-    assert told[0].slice(0, len(keys)).drop_columns(["found", "deleted"]).to_pylist() == live.to_pylist()[::-1]
+    assert collected[0].slice(0, len(keys)).drop_columns(["found", "deleted"]).to_pylist() == live.to_pylist()[::-1]
 
 
 def sections_of(items: set[bytes]) -> dict[int, tuple[list[bytes], bytes]]:

@@ -134,8 +134,8 @@ def test_a_second_process_compiles_nothing(tmp_path):
             [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300
         )
         assert done.returncode == 0, done.stderr
-        told = [line.split() for line in done.stdout.splitlines()]
-        return {module: (int(misses), int(hits)) for module, misses, hits in told}
+        output = [line.split() for line in done.stdout.splitlines()]
+        return {module: (int(misses), int(hits)) for module, misses, hits in output}
 
     counts()
     # Of every module something was used, and nothing compiled.

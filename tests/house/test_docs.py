@@ -177,8 +177,8 @@ def test_command_line(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
     ss.create(lake)
     caplog.set_level("INFO", logger="skipstone")
     _run(_blocks("docs/command-line.md", 2), "docs/command-line.md", {"ss": ss})
-    told = "\n".join(caplog.messages)  # and not the text, which is JSON next to Spark
-    assert "where \"user_id\" = 'u-7': 12 files -> " in told
+    text = "\n".join(caplog.messages)  # and not the text, which is JSON next to Spark
+    assert "where \"user_id\" = 'u-7': 12 files -> " in text
 
 
 TABLE_FORMATS = "docs/table-formats.md"

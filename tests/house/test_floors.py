@@ -440,19 +440,6 @@ def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | 
         assert arrow in found[0]
 
 
-def test_a_call_past_the_protocol_is_seen(tmp_path: Path) -> None:
-    files = {
-        "engine/indexes/bloom/kind.py": "x = 1\n",
-        "engine/indexes/bloom/a.py": "from .kind import x\nis_own = index.kind == 'bloom'\n",
-        "engine/scan/a.py": "def f():\n    from ..indexes.bloom.kind import x\n",
-        "engine/scan/b.py": "import typing\nif typing.TYPE_CHECKING:\n    from ..indexes.bloom.kind import x\n",
-        "engine/scan/c.py": "found = [i for i in indexes if i.kind in ('stats', 'bloom')]\n",
-    }
-    tree = _house(tmp_path, files)
-    assert tree.arrows_past_the_protocol() == {("engine.scan.a", "bloom")}
-    assert tree.comparing_kinds() == {"engine.scan.c"}
-
-
 def test_private_classes_of_the_jvm_are_in_one_module() -> None:
     """And in `spark_versions`, if they differ between versions. A new release of Spark then breaks one place."""
     private = re.compile(r"\._(?:jdf|jvm|jsc|jc|jsparkSession|gateway)\b|getClass\(")

@@ -29,8 +29,8 @@ def _executable(path: Path, text: str) -> Path:
 
 
 def _fake_java(home: Path, version: str, status: int = 0) -> Path:
-    told = f"    java.home = {home}\n    java.specification.version = {version}\n"
-    return _executable(home / "bin" / "java", f"#!/bin/sh\ncat >&2 <<'END'\n{told}END\nexit {status}\n")
+    context = f"    java.home = {home}\n    java.specification.version = {version}\n"
+    return _executable(home / "bin" / "java", f"#!/bin/sh\ncat >&2 <<'END'\n{context}END\nexit {status}\n")
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_wrapper_drops_the_missing_module_and_nothing_else(java_home: ModuleType
     shown = _executable(tmp_path / "show it", "#!/bin/sh\nprintf '<%s>' \"$@\"\n")
     wrapper = _executable(tmp_path / "java", java_home.wrapper_text(shown))
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "$HOME 'x'", "--add-modules=java.sql"]
-    told = subprocess.run([str(wrapper), *arguments], capture_output=True, text=True, check=True)
-    assert told.stdout == "<-cp><a b:*><><$HOME 'x'><--add-modules=java.sql>"
+    done = subprocess.run([str(wrapper), *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout == "<-cp><a b:*><><$HOME 'x'><--add-modules=java.sql>"

@@ -11,39 +11,17 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from faults import flipped
-from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file, told_file, told_stats
-from stats_lakes import check_answers, file_columns, index_told, runs_of, stats_lake, stored_files
+from lake_strategies import commit_rows, declare, file_row, kept_paths, live_paths, make_file, stats_of
+from stats_lakes import check_answers, file_columns, index_row, runs_of, stats_lake, stored_files
 
 # -- what is gained, and what it costs --------------------------------------------------------------------------------
-
-
-def test_statistics_added_later_prune_files_and_row_groups(tmp_path: Path) -> None:
-    table = stats_lake(tmp_path)
-    every = live_paths(table)
-    assert kept_paths(table, "y = 978") == every
-    table.create_index("y", kind="stats")
-    for fresh in (table, ss.open(tmp_path)):
-        assert kept_paths(fresh, "y = 978") == ["2.parquet"]
-        assert fresh.scan("y = 978").row_groups().to_pylist() == [{"path": "2.parquet", "row_group": 0}]
-        assert kept_paths(fresh, "s = '00978'") == every
-        assert kept_paths(fresh, "x = 5 AND y = 978") == []
-        assert sorted(kept_paths(fresh, "x = 5 OR y = 978")) == ["0.parquet", "2.parquet"]
-        assert fresh.scan("x = 5 OR y = 978").row_groups().num_rows == 2
-        assert fresh.scan("NOT (x >= 8 OR y > 996)").row_groups().to_pylist() == [{"path": "0.parquet", "row_group": 1}]
-    whole = ss.create(tmp_path, index_path=tmp_path.parent / "whole")
-    for where in ("y > 985", "y != 1000", "y IS NULL", "y NOT IN (1, 975)", "x < y", "x > y", "NOT (x <=> 3)"):
-        plans = table.scan(where), whole.scan(where)
-        assert plans[0].count() == plans[1].count()
-        assert kept_paths(table, where) == kept_paths(whole, where), where
 
 
 def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_path: Path) -> None:
     schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "c")])
     table = ss.create(tmp_path, schema=schema, columns=["a"])
     for start in (0, 3000, 5500):
-        add_told(
-            table, *(told_file(f"{n}", **told_stats(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6))
-        )
+        declare(table, *(file_row(f"{n}", **stats_of(a=(n, n, 0))) for n in range(start, start + 3000 - start // 6)))
     before, manifest, runs = stored_files(tmp_path), table.handle.instant.manifest, runs_of(table, "a")
     table.create_index("b", kind="stats")
     assert table.handle.instant.manifest == manifest and runs_of(table, "a") == runs
@@ -52,7 +30,7 @@ def test_a_column_added_to_thousands_of_files_rewrites_none_of_the_others(tmp_pa
     added = {path: size for path, size in after.items() if path not in before}
     assert sum(added.values()) < 100_000 and len(added) <= 4  # entries, aggregates, fine statistics, the instant
     assert kept_paths(table, "a = 7000") == ["7000"] and len(kept_paths(table, "b = 7000")) == len(live_paths(table))
-    add_told(table, told_file("late", **told_stats(a=(1, 5, 0), b=(1, 5, 0))))
+    declare(table, file_row("late", **stats_of(a=(1, 5, 0), b=(1, 5, 0))))
     assert "late" not in kept_paths(table, "b = 6") and kept_paths(table, "b = 6 AND a = 3000") == ["3000"]
     runs = runs_of(table, "a")
     table.drop_index("b", kind="stats")
@@ -95,10 +73,10 @@ def test_damage_to_one_index_leaves_the_columns_of_the_other(tmp_path: Path, col
     for path in paths:
         with flipped(path, path.stat().st_size // 3):
             found = ss.open(tmp_path)
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 assert kept_paths(found, value[other]) == ["2.parquet"]
-                assert not any("index run" in str(w.message) for w in told) or column == "x"
+                assert not any("index run" in str(w.message) for w in caught) or column == "x"
                 assert kept_paths(found, f"{value[other]} AND {value[column]}") == ["2.parquet"]
                 assert kept_paths(found, f"{value[other]} OR {value[column]}") in (live_paths(found), ["2.parquet"])
                 check_answers(found, tmp_path)
@@ -144,7 +122,7 @@ def test_files_that_cannot_be_read_are_holes_until_they_can(tmp_path: Path) -> N
     (tmp_path / "2.parquet").write_bytes(b"PAR1 no more")
     with pytest.warns(UserWarning, match=r"2\.parquet.*overwritten"):
         table.create_index("y", kind="stats")
-    assert kept_paths(table, "y = 5000") == ["2.parquet"] and index_told(table, "y")["files_covered"] == 3
+    assert kept_paths(table, "y = 5000") == ["2.parquet"] and index_row(table, "y")["files_covered"] == 3
     assert kept_paths(table, "y = 5000 AND x = 1") == []
     version, stored = table.version, stored_files(tmp_path)
     with pytest.warns(UserWarning, match=r"2\.parquet"):
@@ -157,7 +135,7 @@ def test_files_that_cannot_be_read_are_holes_until_they_can(tmp_path: Path) -> N
     check_answers(table, tmp_path)
     table.refresh_index("y", kind="stats")
     assert table.version == version + 2 and kept_paths(table, "y = 5000") == []
-    assert kept_paths(table, "y = 978") == ["2.parquet"] and index_told(table, "y")["files_covered"] == 5
+    assert kept_paths(table, "y = 978") == ["2.parquet"] and index_row(table, "y")["files_covered"] == 5
     check_answers(ss.open(tmp_path), tmp_path)
 
 
@@ -175,18 +153,18 @@ def test_files_that_were_only_told_of(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=schema, columns=["a"])
     size = (tmp_path / make_file(tmp_path, "real", {"a": [1, 2], "b": [1, 2]})).stat().st_size
     odd = (tmp_path / make_file(tmp_path, "odd", {"a": [1, 2], "b": ["1", "2"]})).stat().st_size
-    told = told_stats(a=(1, 5, 0), b=(1, 5, 0))
-    add_told(
+    declared = stats_of(a=(1, 5, 0), b=(1, 5, 0))
+    declare(
         table,
-        told_file("absent", **told),
-        {"path": "real", "size_bytes": size, "row_count": 2, **told},
-        {"path": "odd", "size_bytes": odd, "row_count": 2, **told},
+        file_row("absent", **declared),
+        {"path": "real", "size_bytes": size, "row_count": 2, **declared},
+        {"path": "odd", "size_bytes": odd, "row_count": 2, **declared},
     )
     table.create_index("b", kind="stats")
     # What was told of b before anybody asked is not kept; the footer of a file that is there says it, if of that type.
     assert kept_paths(table, "b = 9") == ["absent", "odd"]
     assert kept_paths(table, "b = 2") == ["absent", "odd", "real"]
-    add_told(table, told_file("later", **told), told_file("unknown"))
+    declare(table, file_row("later", **declared), file_row("unknown"))
     assert kept_paths(table, "b = 9") == ["absent", "odd", "unknown"]
     assert kept_paths(table, "b = 9 AND a = 9") == ["unknown"]
-    assert index_told(table, "b")["files_covered"] == 5
+    assert index_row(table, "b")["files_covered"] == 5

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats
+from lake_strategies import commit_rows, declare, file_row, kept_paths, make_file, stats_of
 
 NAN = math.nan
 
 
-def _told_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:
+def _bare_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:
     schema = pa.schema([("a", kind or pa.int64()), ("b", pa.int64()), ("p", pa.int64())])
     return ss.create(root, schema=schema, partitioning=["p"])
 
@@ -46,10 +46,10 @@ def test_aggregates_leave_partitions_out_before_their_files_are_looked_at(tmp_pa
 
 
 def test_a_commit_widens_the_partitions_that_it_adds_to(tmp_path: Path) -> None:
-    table = _told_table(tmp_path)
-    add_told(table, *(told_file(f"p={p}/0", **told_stats(a=(10 * p, 10 * p + 5, 0))) for p in range(4)))
+    table = _bare_table(tmp_path)
+    declare(table, *(file_row(f"p={p}/0", **stats_of(a=(10 * p, 10 * p + 5, 0))) for p in range(4)))
     assert [_left(table, f"a = {v}") for v in (12, 17, 99)] == [1, 0, 0]
-    add_told(table, told_file("p=1/1", **told_stats(a=(90, 99, 0))), told_file("p=9/1", **told_stats(a=(-9, -5, 4))))
+    declare(table, file_row("p=1/1", **stats_of(a=(90, 99, 0))), file_row("p=9/1", **stats_of(a=(-9, -5, 4))))
     for fresh in (table, ss.open(tmp_path)):
         assert [_left(fresh, f"a = {v}") for v in (12, 17, 99, -6)] == [1, 1, 1, 1]
         assert _left(fresh, "a IS NULL") == 1 and kept_paths(fresh, "a IS NULL") == ["p=9/1"]
@@ -58,10 +58,10 @@ def test_a_commit_widens_the_partitions_that_it_adds_to(tmp_path: Path) -> None:
 
 
 def test_a_partition_from_which_files_went_is_bounded_loosely(tmp_path: Path) -> None:
-    table = _told_table(tmp_path)
-    add_told(
+    table = _bare_table(tmp_path)
+    declare(
         table,
-        *(told_file(f"p={p}/{n}", **told_stats(a=(100 * p + n, 100 * p + n, n))) for p in (1, 2) for n in (0, 5, 9)),
+        *(file_row(f"p={p}/{n}", **stats_of(a=(100 * p + n, 100 * p + n, n))) for p in (1, 2) for n in (0, 5, 9)),
     )
     with table.transaction() as tx:
         tx.remove(["p=1/9", "p=1/5"])
@@ -72,16 +72,16 @@ def test_a_partition_from_which_files_went_is_bounded_loosely(tmp_path: Path) ->
     with table.transaction() as tx:
         tx.remove(["p=1/0"])
     assert table.partitions().num_rows == 1
-    add_told(table, told_file("p=1/late", **told_stats(a=(500, 500, 0))), told_file("p=3/0", **told_stats(a=(1, 1, 0))))
+    declare(table, file_row("p=1/late", **stats_of(a=(500, 500, 0))), file_row("p=3/0", **stats_of(a=(1, 1, 0))))
     for fresh in (table, ss.open(tmp_path)):  # the partition that vanished left no aggregate
         assert [_left(fresh, f"a = {v}") for v in (100, 109, 300, 500)] == [0, 0, 0, 1]
         assert _left(fresh, "a IS NULL") == 1
 
 
 def test_a_file_without_statistics_opens_its_partition_until_it_goes(tmp_path: Path) -> None:
-    table = _told_table(tmp_path)
-    add_told(table, *(told_file(f"p={p}/0", **told_stats(a=(10 * p, 10 * p, 0))) for p in (1, 2, 3)))
-    add_told(table, told_file("p=1/unknown"))
+    table = _bare_table(tmp_path)
+    declare(table, *(file_row(f"p={p}/0", **stats_of(a=(10 * p, 10 * p, 0))) for p in (1, 2, 3)))
+    declare(table, file_row("p=1/unknown"))
     assert _left(table, "a = 500") == _left(table, "a IS NULL") == 1 and kept_paths(table, "a = 500") == ["p=1/unknown"]
     with table.transaction() as tx:
         tx.remove(["p=1/unknown"])
@@ -173,11 +173,11 @@ def test_an_index_built_while_others_commit_has_no_aggregates_to_believe(tmp_pat
 
 
 def test_no_aggregate_of_a_damaged_index_is_believed(tmp_path: Path) -> None:
-    table = _told_table(tmp_path)
-    add_told(
-        table, *(told_file(f"p={p}/{n}", **told_stats(a=(10 * p, 10 * p + 1, 0))) for p in (1, 2, 3) for n in range(9))
+    table = _bare_table(tmp_path)
+    declare(
+        table, *(file_row(f"p={p}/{n}", **stats_of(a=(10 * p, 10 * p + 1, 0))) for p in (1, 2, 3) for n in range(9))
     )
-    add_told(table, told_file("p=1/wide", **told_stats(a=(0, 500, 0))))
+    declare(table, file_row("p=1/wide", **stats_of(a=(0, 500, 0))))
     runs = table.handle.instant.indexes[0].runs
     assert len(runs) == 2 and _left(table, "a = 500") == 1
     (

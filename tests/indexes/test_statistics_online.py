@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import commit_rows, kept_paths, live_paths, make_file, told_stats
-from stats_lakes import ROWS, check_answers, file_columns, index_told, stats_lake, stored_files
+from lake_strategies import commit_rows, kept_paths, live_paths, make_file, stats_of
+from stats_lakes import ROWS, check_answers, file_columns, index_row, stats_lake, stored_files
 
 
 def _between(root: Path, what: str) -> tuple[Callable, list[str]]:
@@ -40,7 +40,7 @@ def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path:
     for fresh in (table, ss.open(tmp_path)):
         check_answers(fresh, tmp_path)
         assert kept_paths(fresh, "y = 5000") == late  # not covered, so it may match
-        found = index_told(fresh, "y")
+        found = index_row(fresh, "y")
         assert found["files_total"] - found["files_covered"] == len(late)
     version = table.version
     table.refresh_index("y", kind="stats")
@@ -50,9 +50,7 @@ def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path:
     for fresh in (table, ss.open(tmp_path)):
         check_answers(fresh, tmp_path)
         assert kept_paths(fresh, "y = 5000") == []
-        assert (
-            index_told(fresh, "y")["files_covered"] == index_told(fresh, "y")["files_total"] == len(live_paths(fresh))
-        )
+        assert index_row(fresh, "y")["files_covered"] == index_row(fresh, "y")["files_total"] == len(live_paths(fresh))
 
 
 @pytest.mark.some_cases(2)
@@ -68,7 +66,7 @@ def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how
         "path": f"{folder}late",
         "size_bytes": 1,
         "row_count": ROWS,
-        **told_stats(x=(700, 707, 0), y=(293, 300, 0)),
+        **stats_of(x=(700, 707, 0), y=(293, 300, 0)),
     }
     with ss.open(tmp_path).transaction() as tx:
         if how == "written":
@@ -89,7 +87,7 @@ def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how
     fresh.refresh_index("y", kind="stats")
     check_answers(fresh, tmp_path)
     assert kept_paths(fresh, "y = 5000") == [] and kept_paths(fresh, "y = 299") == [late]
-    assert index_told(fresh, "y")["files_covered"] == 4
+    assert index_row(fresh, "y")["files_covered"] == 4
 
 
 def test_one_of_two_builds_of_one_index_loses(tmp_path: Path) -> None:
@@ -134,8 +132,8 @@ def test_two_indexes_that_lack_different_files_are_used_leaf_by_leaf(tmp_path: P
     (second,) = commit_rows(table, file_columns(80))  # which both lack
     table.refresh_index("x", kind="stats")
     (third,) = commit_rows(table, file_columns(90))  # which both lack
-    covered = {name: index_told(table, name)["files_covered"] for name in "xy"}
-    assert covered == {"x": 6, "y": 5} and index_told(table, "x")["files_total"] == 7
+    covered = {name: index_row(table, name)["files_covered"] for name in "xy"}
+    assert covered == {"x": 6, "y": 5} and index_row(table, "x")["files_total"] == 7
     told = {  # x speaks of all but the third, y of all but the second and the third
         "x = 701": [first, third],
         "y = 299": [first, second, third],

@@ -300,11 +300,11 @@ def test_a_limit_passes_over_row_groups_of_which_every_row_is_deleted(tmp_path):
 def _rename(lake, old, new):
     """A commit that calls a mapped column otherwise, by hand: deltalake has no verb for it."""
     first = (lake / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
-    told = next(json.loads(line)["metaData"] for line in first if "metaData" in line)
-    schema = json.loads(told["schemaString"])
+    output = next(json.loads(line)["metaData"] for line in first if "metaData" in line)
+    schema = json.loads(output["schemaString"])
     for field in schema["fields"]:
         field["name"] = new if field["name"] == old else field["name"]
-    commit(lake, [{"metaData": {**told, "schemaString": json.dumps(schema)}}])
+    commit(lake, [{"metaData": {**output, "schemaString": json.dumps(schema)}}])
 
 
 def _mapped_lake(lake, mode, fields, rows):

@@ -1,4 +1,4 @@
-"""Partitions told by folders, as Hive and Spark write and read them: escapes, inferred types, odd lakes."""
+"""Partitions that folders name, as Hive and Spark write and read them: escapes, inferred types, odd lakes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_declared_types_are_obeyed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "told"),
+    ("paths", "message"),
     [
         (["p=/f", "p=1/f"], "p=.*no value for 'p'.*__HIVE_DEFAULT_PARTITION__"),
         (["a=1/f", "a=1/b=2/f"], "'a=1/b=2'.*do not agree|do not agree.*'a=1/b=2'"),
@@ -82,8 +82,8 @@ def test_declared_types_are_obeyed(tmp_path: Path) -> None:
         (["a=1/A=2/f"], "names a key twice"),
     ],
 )
-def test_folders_that_mean_nothing_are_refused_by_name(tmp_path: Path, paths: list[str], told: str) -> None:
-    with pytest.raises(ss.SchemaError, match=told):
+def test_folders_that_mean_nothing_are_refused_by_name(tmp_path: Path, paths: list[str], message: str) -> None:
+    with pytest.raises(ss.SchemaError, match=message):
         ss.create(lake_of(tmp_path, *paths))
     assert ss.create(tmp_path, partitioning=None).scan().count() == len(paths)
 

@@ -53,10 +53,10 @@ def test_a_listing_finds_every_file_however_they_lie(
         path = tmp_path / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    told: list[tuple[str, int, int | None]] = []
-    assert _listed(tmp_path, told) == _walked(tmp_path) == sorted(name.lstrip("/") for name in names)
-    files = [done for step, done, _ in told if step == "files"]
-    folders = [(done, total) for step, done, total in told if step == "folders"]
+    collected: list[tuple[str, int, int | None]] = []
+    assert _listed(tmp_path, collected) == _walked(tmp_path) == sorted(name.lstrip("/") for name in names)
+    files = [done for step, done, _ in collected if step == "files"]
+    folders = [(done, total) for step, done, total in collected if step == "folders"]
     assert files == sorted(files) and files[-1] == len(names)
     assert folders[-1] == (folders[-1][1],) * 2 == (1 + sum(len(dirs) for _, dirs, _ in os.walk(tmp_path)),) * 2
 
@@ -91,9 +91,9 @@ def test_files_are_attached_in_tasks_and_are_all_there(
     for number in range(10):
         _make(tmp_path / f"k={number % 2}" / f"{number}.parquet", 10 * number, 10 * number + 1)
     (tmp_path / "k=0" / "3.parquet").write_bytes(b"PAR1 half of it")
-    told: list[tuple[str, int, int | None]] = []
-    with ss.create(tmp_path, progress=lambda *one: told.append(one)) as table:
-        assert [done for step, done, total in told if step == "footers" and total == 11][-1] >= 10
+    collected: list[tuple[str, int, int | None]] = []
+    with ss.create(tmp_path, progress=lambda *one: collected.append(one)) as table:
+        assert [done for step, done, total in collected if step == "footers" and total == 11][-1] >= 10
         assert table.scan().count() == 20
         assert table.scan("a = 70 AND k = 1").files()["path"].to_pylist() == ["k=1/7.parquet"]
         assert table.scan("a = 71").row_groups().to_pylist() == [{"path": "k=1/7.parquet", "row_group": 0}]

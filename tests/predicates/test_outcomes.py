@@ -234,19 +234,6 @@ def test_rule_22_an_unknown_nan_count_leaves_nan_possible():
         ], where
 
 
-def test_nan_satisfies_greater_than_and_equals_itself():
-    nan = float("nan")
-    assert sets_of("x > 5", [1.0, nan], [nan], [1.0], kind=pa.float64()) == [TF, T, F]
-    assert sets_of("isnan(x)", [1.0, nan], [nan], [1.0], [None], kind=pa.float64()) == [TF, T, F, N]
-    assert sets_of(col("x") < nan, [1.0, nan], [nan], [float("inf")], kind=pa.float64()) == [TF, F, T]
-    assert sets_of(col("x").is_in([nan, 1]), [1.0, nan], [nan], [2.0], kind=pa.float32()) == [T, T, F]
-
-
-def test_minus_zero_equals_zero():
-    assert sets_of("x = 0", [-0.0], [0.0], kind=pa.float64()) == [T, T]
-    assert sets_of("x < 0", [-0.0], [0.0], kind=pa.float32()) == [F, F]
-
-
 # -- traps of others, and rules ---------------------------------------------------------------------------------------
 
 
@@ -257,15 +244,6 @@ def test_rule_15_a_comparison_of_two_columns_prunes_nothing():
     for op in ("<", "<=", "=", "!=", ">", ">=", "<=>"):
         bound = prepare(f"a {op} b", schema)
         assert evaluate(bound, lambda term: term_outcomes(term, evidence), 2).tolist() == [ANY, ANY]
-
-
-def test_what_membership_rules_out():
-    schema = pa.schema([("x", pa.int64())])
-    may_contain = np.array([[False, True, False], [False, False, True]])
-    for where, without in [("x IN (1, 2)", FALSE | NULL), ("x NOT IN (1, 2)", TRUE | NULL)]:
-        assert member_outcomes(prepare(where, schema), may_contain).tolist() == [without, ANY, ANY]
-    for where, without in [("x = 1", FALSE | NULL), ("x <=> 1", FALSE | NULL), ("x != 1", TRUE | NULL)]:
-        assert member_outcomes(prepare(where, schema), may_contain[:1]).tolist() == [without, ANY, without]
 
 
 def test_rule_27_a_file_indexed_before_an_exact_widening_is_asked_in_its_own_type():
@@ -328,26 +306,6 @@ def test_crossed_bounds_say_nothing():
 
     assert sets_of("x = 5", [1], loosened=cross) == [ANY]
     assert sets_of("x < 5 AND x > 100", [1], loosened=cross) == [ANY]
-
-
-def test_crossed_bounds_of_one_column_say_nothing_of_a_comparison_with_another():
-    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
-    for crossed, sound in (("x", "y"), ("y", "x")):
-        evidence = evidence_of([pa.table({crossed: [5], sound: [20]})])
-        evidence[crossed].lower[:], evidence[crossed].upper[:] = 9, 1
-        for op in ("<", "<=", ">", ">=", "=", "!="):
-            sets = evaluate(prepare(f"x {op} y", schema), lambda term: term_outcomes(term, evidence), 1)  # noqa: B023
-            assert sets.tolist() == [ANY], (crossed, op)
-
-
-def test_bounds_under_an_open_end_do_not_matter():
-    schema = pa.schema([("x", pa.string())])
-    evidence = Evidence.unknown(pa.string(), 2)
-    evidence.may_be_null[:] = False
-    evidence.lower, evidence.has_lower = pa.array([None, b"m"], pa.binary()), np.array([False, True])
-    evidence.upper = pa.array([None, None], pa.binary())
-    for where, expected in [("x < 'b'", [TF, F]), ("x > 'b'", [TF, T]), ("x = 'b'", [TF, F]), ("x LIKE 'b%'", [TF, F])]:
-        assert term_outcomes(prepare(where, schema), {"x": evidence}).tolist() == expected, where
 
 
 def test_values_under_open_ends_are_no_bounds_however_they_look():

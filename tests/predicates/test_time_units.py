@@ -90,19 +90,6 @@ def test_seconds_beyond_what_nanoseconds_hold_are_compared(tmp_path: Path) -> No
         assert table.scan(where).count() == 1, where
 
 
-def test_the_rows_whose_moments_match_are_read(tmp_path: Path) -> None:
-    for at, (seconds, nanos) in enumerate([(5, 5 * 10**9 + 1), (5, 5 * 10**9), (6, 5 * 10**9), (2**40, 0)]):
-        rows = {"a": pa.array([seconds], pa.timestamp("s")), "b": pa.array([nanos], pa.timestamp("ns", "UTC"))}
-        pq.write_table(pa.table({**rows, "n": [at]}), tmp_path / f"{at}.parquet")
-    table = ss.create(tmp_path)
-    a, b = col("a"), col("b")
-    found = [(a < b, [0]), (a == b, [1]), (b <= a, [1, 2, 3]), (a > b, [2, 3]), (b != a, [0, 2, 3])]
-    for where, files in found:
-        plan = table.scan(where)
-        assert sorted(plan.to_table().column("n").to_pylist()) == files
-        assert plan.count() == len(files), where
-
-
 def test_columns_that_count_different_things_are_refused(tmp_path: Path) -> None:
     kinds = {"t": pa.timestamp("s"), "c": pa.time64("us"), "d": pa.duration("s")}
     pq.write_table(pa.table({name: pa.array([0], kind) for name, kind in kinds.items()}), tmp_path / "a.parquet")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import pickle
 import uuid
 from pathlib import Path
 
@@ -55,17 +54,6 @@ def _numbers(plan: ss.Plan) -> list[int]:
 # -- a plan with such parts -------------------------------------------------------------------------------------------
 
 
-def test_what_is_understood_beside_them_prunes(table: ss.Table) -> None:
-    plan = table.scan("k = 2 AND lower(s) = 'aa'")
-    assert plan.files()["path"].to_pylist() == ["2.parquet"]
-    expected = [n for n in range(20, 30) if (ROWS["s"][n].as_py() or "").lower() == "aa"]
-    assert _numbers(plan) == expected and plan.count() == len(expected)
-    assert table.scan("k = 2 OR lower(s) = 'aa'").files().num_rows == 4
-    assert table.scan("NOT (k <> 2 OR lower(s) <> 'aa')").files()["path"].to_pylist() == ["2.parquet"]
-    assert table.scan("n IN (3, 25) AND n % 5 = 0").files()["path"].to_pylist() == ["0.parquet", "2.parquet"]
-    assert _numbers(table.scan("n IN (3, 25) AND n % 5 = 0")) == [25]
-
-
 def test_counts_extremes_limits_and_columns(table: ss.Table) -> None:
     plan = table.scan("n % 7 = 3 AND k >= 1", columns=["s"], limit=2)
     assert plan.count() == 5 and plan.min("n") == 10 and plan.max("n") == 38
@@ -90,13 +78,6 @@ def test_another_engine_sees_only_rows_that_are_left(table: ss.Table) -> None:
     assert table.scan("s IS NOT NULL OR s::INT = 1").count() == len(ROWS) - ROWS["s"].null_count
     with pytest.raises(ss.PredicateError, match="Could not convert"):
         table.scan("s::INT = 1").count()
-
-
-def test_a_bound_predicate_with_residuals_pickles_and_reads_back(table: ss.Table) -> None:
-    plan = table.scan("k = 2 AND (lower(s) = 'aa' OR NOT n % 2 = 0)")
-    bound = pickle.loads(pickle.dumps(plan.bound))
-    assert bound == plan.bound
-    assert _numbers(table.scan(bound)) == _numbers(table.scan(str(plan.bound))) == _numbers(plan)
 
 
 # -- parameters and the clock -----------------------------------------------------------------------------------------

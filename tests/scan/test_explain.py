@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, make_file, stats_of
 from library_versions import array_of
 from skipstone import col
 from skipstone.engine.scan.reasons import Reason, parts_of
@@ -75,12 +75,12 @@ def test_what_is_not_understood(table: ss.Table) -> None:
 def test_columns_and_files_without_statistics(tmp_path: Path) -> None:
     make_file(tmp_path / "some", "0.parquet", {"a": [1], "b": [1]})
     assert _codes(ss.create(tmp_path / "some", columns=["a"]), "b = 7") == {"0.parquet": ["no_statistics"]}
-    told = told_table(tmp_path / "told")
-    add_told(told, told_file("bare"), told_file("counts", **told_stats(a=(None, None, 3))), told_file("vague"))
-    assert _codes(told, "a = 7") == {name: ["no_statistics"] for name in ("bare", "counts", "vague")}
-    assert "neither footers nor the program that added the files report a" in told.scan("a = 7").explain()
-    told.drop_index("a", kind="stats")
-    assert "a statistics index on a would exclude more" in told.scan("a = 7").explain()
+    declared = bare_table(tmp_path / "told")
+    declare(declared, file_row("bare"), file_row("counts", **stats_of(a=(None, None, 3))), file_row("vague"))
+    assert _codes(declared, "a = 7") == {name: ["no_statistics"] for name in ("bare", "counts", "vague")}
+    assert "neither footers nor the program that added the files report a" in declared.scan("a = 7").explain()
+    declared.drop_index("a", kind="stats")
+    assert "a statistics index on a would exclude more" in declared.scan("a = 7").explain()
 
 
 def test_files_that_the_statistics_do_not_cover_yet(tmp_path: Path) -> None:
@@ -88,32 +88,32 @@ def test_files_that_the_statistics_do_not_cover_yet(tmp_path: Path) -> None:
     table = ss.create(tmp_path, columns=[])
     table.create_index("a", kind="stats", maintain="refresh")
     commit_rows(table, {"a": [1, 9]})
-    told = table.scan("a = 5").explain()
-    assert "the statistics do not cover it yet" in told and "refresh_index() of the statistics on a covers them" in told
+    text = table.scan("a = 5").explain()
+    assert "the statistics do not cover it yet" in text and "refresh_index() of the statistics on a covers them" in text
     table.refresh_index("a", kind="stats")
     assert "cover" not in table.scan("a = 5").explain().split("why files are kept")[1]
 
 
 def test_slices_that_compute_and_bounds_that_cross(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
-        told_file("base", file_group="g", kind="base", **told_stats(a=(3, 3, 0))),
-        told_file("log", file_group="g", kind="log", merge="custom", **told_stats(a=(4, 4, 0))),
-        told_file("crossed", **told_stats(a=(9, 1, 0))),
+        file_row("base", file_group="g", kind="base", **stats_of(a=(3, 3, 0))),
+        file_row("log", file_group="g", kind="log", merge="custom", **stats_of(a=(4, 4, 0))),
+        file_row("crossed", **stats_of(a=(9, 1, 0))),
     )
     assert _codes(table, "a = 7") == {n: ["slice_with_logs"] for n in ("base", "log")} | {"crossed": ["no_statistics"]}
     assert "1 other files of its slice" in table.scan("a = 7").explain("log")
 
 
 def test_files_that_are_kept_with_their_slice(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     group = {"file_group": "g", "slice_instant": "2"}
-    add_told(
+    declare(
         table,
-        told_file("old", file_group="g", slice_instant="1", **told_stats(a=(15, 15, 0))),
-        told_file("base", **group, kind="base", **told_stats(a=(1, 5, 0))),
-        told_file("log", **group, kind="log", merge="whole", **told_stats(a=(10, 20, 0))),
+        file_row("old", file_group="g", slice_instant="1", **stats_of(a=(15, 15, 0))),
+        file_row("base", **group, kind="base", **stats_of(a=(1, 5, 0))),
+        file_row("log", **group, kind="log", merge="whole", **stats_of(a=(10, 20, 0))),
     )
     plan = table.scan("a = 15")
     assert _codes(table, "a = 15") == {"base": ["never_true"], "log": ["range_overlaps"]}
@@ -211,8 +211,8 @@ def test_a_skipped_file_tells_what_excludes_it(table: ss.Table) -> None:
         '  "a" = 5: true for no row; values are in [10, 19]',
         '  "x" > 0.0e0: range overlaps [0, 8]',
     ]
-    told = table.scan("s = '1-33'").explain("1.parquet")
-    assert told.splitlines()[1] == "  \"s\" = '1-33': the Bloom filter does not contain it"
+    text = table.scan("s = '1-33'").explain("1.parquet")
+    assert text.splitlines()[1] == "  \"s\" = '1-33': the Bloom filter does not contain it"
 
 
 def test_files_without_rows_and_without_row_groups(tmp_path: Path) -> None:
@@ -220,14 +220,14 @@ def test_files_without_rows_and_without_row_groups(tmp_path: Path) -> None:
     make_file(tmp_path, "one.parquet", {"a": [1]})
     table = ss.create(tmp_path)
     assert table.scan("a = 1").explain("empty.parquet").endswith("skipped: it has no rows")
-    told = told_table(tmp_path / "told")
-    add_told(told, told_file("far", **told_stats(a=(1, 5, 0))))
-    assert "not known, so all of it is read" in told.scan("a = 3").explain("far")
+    declared = bare_table(tmp_path / "told")
+    declare(declared, file_row("far", **stats_of(a=(1, 5, 0))))
+    assert "not known, so all of it is read" in declared.scan("a = 3").explain("far")
 
 
 def test_the_plan_tells_why_files_are_kept_and_what_would_help(table: ss.Table) -> None:
-    told = table.scan("s <> '0-0' AND s = '1-33'").explain().splitlines()
-    assert told[told.index("why files are kept") + 1 :] == [
+    text = table.scan("s <> '0-0' AND s = '1-33'").explain().splitlines()
+    assert text[text.index("why files are kept") + 1 :] == [
         "  1  \"s\" = '1-33': range overlaps",
         "     - a Bloom filter on s would show which of them can contain the value",
     ]

@@ -17,7 +17,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lake_strategies import add_told, commit_rows, lakes, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, lakes, make_file, stats_of
 from library_versions import array_of
 from oracle import Lake
 from predicate_strategies import _compared, _plain_values, leaf_columns, predicates, row_matches
@@ -121,9 +121,9 @@ def test_rule_25_footers_strings_and_declared_bounds_never_answer(tmp_path: Path
     plan = table.scan()
     assert (plan.min("s"), _read(plan)) == ("a", 1)
     assert (plan.max("b"), _read(plan)) == (b"\xff", 1)
-    told = told_table(tmp_path / "told")
-    add_told(told, told_file("nowhere", 10, **told_stats(a=(1, 5, 0))))
-    for ask in (told.scan().min, told.scan().max):
+    declared = bare_table(tmp_path / "told")
+    declare(declared, file_row("nowhere", 10, **stats_of(a=(1, 5, 0))))
+    for ask in (declared.scan().min, declared.scan().max):
         with pytest.raises(ss.NotReadableError):
             ask("a")
 
@@ -145,14 +145,14 @@ def test_strings_that_we_wrote_answer_unless_their_bounds_were_cut(tmp_path: Pat
 @settings(max_examples=examples(4))
 def test_loose_bounds_lead_the_search_and_never_answer(files: list[tuple[list[int], int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
-        table = told_table(Path(root))
-        told = []
+        table = bare_table(Path(root))
+        collected = []
         for number, (values, slack) in enumerate(files):
             path = make_file(Path(root), f"{number}.parquet", {"a": values, "b": list(range(len(values)))})
-            spans = told_stats(a=(min(values) - slack, max(values) + slack, None))
+            spans = stats_of(a=(min(values) - slack, max(values) + slack, None))
             size_bytes = (Path(root) / path).stat().st_size
-            told.append({**told_file(path, len(values), **spans), "size_bytes": size_bytes})
-        add_told(table, *told)
+            collected.append({**file_row(path, len(values), **spans), "size_bytes": size_bytes})
+        declare(table, *collected)
         for where, kept in (("a > -20", _values_of(files)), ("b = 0", [v[0] for v, _ in files])):
             plan = table.scan(where)
             assert (plan.min("a"), plan.max("a")) == (min(kept), max(kept))
@@ -234,10 +234,10 @@ def test_rule_34_slices_with_logs_decide_only_where_they_cannot_hold_it(tmp_path
     make_file(tmp_path, "x.parquet", {"a": [1, 50], "b": [1, 1]})
     table = ss.create(tmp_path)
     slices = [
-        told_file("base", file_group="g", kind="base", **told_stats(a=(10, 20, 0))),
-        told_file("log", file_group="g", kind="log", merge="whole", **told_stats(a=(30, 40, 0))),
+        file_row("base", file_group="g", kind="base", **stats_of(a=(10, 20, 0))),
+        file_row("log", file_group="g", kind="log", merge="whole", **stats_of(a=(30, 40, 0))),
     ]
-    add_told(table, *slices)
+    declare(table, *slices)
     assert (table.scan().min("a"), table.scan().max("a")) == (1, 50)  # the slice holds 10 to 40
     assert table.scan("a > 45").min("a") == 50
     for ask in (table.scan("a > 5").min, table.scan("a < 45").max):
@@ -245,7 +245,7 @@ def test_rule_34_slices_with_logs_decide_only_where_they_cannot_hold_it(tmp_path
             ask("a")
     with pytest.raises(ss.NotReadableError):
         table.scan().min("b")  # nothing is known of b there
-    add_told(table, told_file("late", file_group="g", kind="log", merge="whole", **told_stats(a=(0, 9, 0))))
+    declare(table, file_row("late", file_group="g", kind="log", merge="whole", **stats_of(a=(0, 9, 0))))
     _without_files(tmp_path)
     table = ss.open(tmp_path, on_stale="ignore")
     with pytest.raises(ss.NotReadableError, match="base"):  # nothing that can be read could decide: nothing is read

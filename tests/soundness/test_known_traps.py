@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, kept_paths, make_file, stats_of
 from skipstone import col
 
 NAN = math.nan
@@ -35,12 +35,12 @@ def _stored(table: ss.Table, where: object) -> int:
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 def test_trap_nan_is_no_bound_and_no_null(tmp_path: Path, kind: pa.DataType) -> None:
-    table = told_table(tmp_path, kind)
-    add_told(
+    table = bare_table(tmp_path, kind)
+    declare(
         table,
-        told_file("nan-bounds", **told_stats(a=(NAN, NAN, 0))),
-        told_file("nan-upper", **told_stats(a=(1.0, NAN, 0))),
-        told_file("nan-lower", **told_stats(a=(NAN, 2.0, 0))),
+        file_row("nan-bounds", **stats_of(a=(NAN, NAN, 0))),
+        file_row("nan-upper", **stats_of(a=(1.0, NAN, 0))),
+        file_row("nan-lower", **stats_of(a=(NAN, 2.0, 0))),
     )
     assert kept_paths(table, "a = 1.5") == ["nan-bounds", "nan-lower", "nan-upper"]
     assert kept_paths(table, "a < -5") == ["nan-bounds", "nan-lower"]
@@ -51,13 +51,13 @@ def test_trap_nan_is_no_bound_and_no_null(tmp_path: Path, kind: pa.DataType) -> 
 
 
 def test_trap_null_tests_where_nobody_counted_nulls(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
-        told_file("unknown", **told_stats(a=(1, 5, None))),
-        told_file("none", **told_stats(a=(1, 5, 0))),
-        told_file("some", **told_stats(a=(1, 5, 3))),
-        told_file("all", **told_stats(a=(None, None, 10))),
+        file_row("unknown", **stats_of(a=(1, 5, None))),
+        file_row("none", **stats_of(a=(1, 5, 0))),
+        file_row("some", **stats_of(a=(1, 5, 3))),
+        file_row("all", **stats_of(a=(None, None, 10))),
     )
     for where in ("a IS NULL", "a <=> NULL", col("a").eq_missing(None)):
         assert kept_paths(table, where) == ["all", "some", "unknown"]
@@ -70,14 +70,14 @@ def test_trap_a_cut_maximum_is_rounded_up_or_open(tmp_path: Path) -> None:
     values = [b"\xff" * 70, b"a" * 63 + b"\xff" * 9, b"a" * 80, b"\xff" * 64 + b"\x00", b"\x00" * 90]
     table = _lake(tmp_path, *({"b": [value]} for value in values))
     own = [commit_rows(table, {"b": [value]})[0] for value in values]
-    told = ss.create(tmp_path / "told", schema=pa.schema([("a", pa.binary()), ("b", pa.int64())]))
-    add_told(told, *(told_file(f"{n}", **told_stats(a=(value, value, 0))) for n, value in enumerate(values)))
+    declared = ss.create(tmp_path / "told", schema=pa.schema([("a", pa.binary()), ("b", pa.int64())]))
+    declare(declared, *(file_row(f"{n}", **stats_of(a=(value, value, 0))) for n, value in enumerate(values)))
     for number, value in enumerate(values):
         for where in (col("b") == value, col("b") >= value, col("b").is_in([value]), col("b") > value[:-1]):
             assert {f"{number}.parquet", own[number]} <= set(kept_paths(table, where))
         assert _stored(table, col("b") == value) == 2
-        assert str(number) in kept_paths(told, col("a") == value)
-        assert str(number) in kept_paths(told, col("a") >= value)
+        assert str(number) in kept_paths(declared, col("a") == value)
+        assert str(number) in kept_paths(declared, col("a") >= value)
     texts = ["\U0010ffff" * 30, "\ud7ff" * 30, "x" * 64, "x" * 65]
     made = _lake(tmp_path / "texts", *({"s": [text]} for text in texts))
     for number, text in enumerate(texts):
@@ -93,11 +93,11 @@ def test_trap_bounds_of_moments_keep_their_last_digits(tmp_path: Path, way: str)
         if way == "attached":
             table = _lake(root, rows)
         else:
-            table = told_table(root, kind)
+            table = bare_table(root, kind)
             if way == "written":
                 commit_rows(table, rows)
             else:
-                add_told(table, told_file("t", 1, **told_stats(a=(pa.scalar(value, kind), pa.scalar(value, kind), 0))))
+                declare(table, file_row("t", 1, **stats_of(a=(pa.scalar(value, kind), pa.scalar(value, kind), 0))))
         at, after = pa.scalar(value, kind), pa.scalar(value + 1, kind)
         before = pa.scalar(value - 1, kind)
         for where in (col("a") == at, col("a") > before, col("a") >= at, col("a") < after, col("a").between(at, at)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, kept_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, declare, file_row, kept_paths, make_file, stats_of
 from skipstone.engine.predicates import Unknown
 from skipstone.engine.scan.file_reader import matches_in_file
 from skipstone.engine.scan.row_groups import row_groups_of
@@ -37,11 +37,11 @@ def test_rule_33_what_is_not_understood_never_prunes(tmp_path: Path) -> None:
 
 
 def test_rule_34_counts_that_metadata_decides_need_no_readable_file(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
-        told_file("nowhere", 10, **told_stats(a=(1, 5, 0))),
-        told_file("vague", 7, row_counts_exact=False, **told_stats(a=(50, 60, 0))),
+        file_row("nowhere", 10, **stats_of(a=(1, 5, 0))),
+        file_row("vague", 7, row_counts_exact=False, **stats_of(a=(50, 60, 0))),
     )
     assert table.scan("a < 9").count() == 10
     assert table.scan("a > 100").count() == 0
@@ -69,8 +69,8 @@ def test_rule_37_row_groups_that_are_not_known_are_one_row_with_null(tmp_path: P
     size = os.path.getsize(
         tmp_path / make_file(tmp_path, "f.parquet", {"a": [1, 2, 3], "b": [1, 1, 1]}, row_group_size=1)
     )
-    table = told_table(tmp_path / "t")
-    add_told(table, {"path": str(tmp_path / "f.parquet"), "size_bytes": size, "row_count": 3})
+    table = bare_table(tmp_path / "t")
+    declare(table, {"path": str(tmp_path / "f.parquet"), "size_bytes": size, "row_count": 3})
     assert table.scan("a = 2").row_groups().to_pylist() == [{"path": str(tmp_path / "f.parquet"), "row_group": None}]
     assert table.scan("a = 2").to_table().column("a").to_pylist() == [2]
     assert table.scan("a = 2").count() == 1
@@ -104,9 +104,9 @@ def test_rule_39_a_hive_value_that_does_not_fit_names_its_path(tmp_path: Path) -
 def test_rule_39_a_file_group_is_one_within_its_partition(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("k", pa.int64())])
     table = ss.create(tmp_path, schema=schema, partitioning=["k"])
-    add_told(
+    declare(
         table,
-        told_file("k=1/f", file_group="g", **told_stats(a=(1, 1, 0))),
-        told_file("k=2/f", file_group="g", **told_stats(a=(9, 9, 0))),
+        file_row("k=1/f", file_group="g", **stats_of(a=(1, 1, 0))),
+        file_row("k=2/f", file_group="g", **stats_of(a=(9, 9, 0))),
     )
     assert kept_paths(table, "a = 9") == ["k=2/f"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, kept_paths, make_file
+from lake_strategies import declare, kept_paths, make_file
 
 
 def _partitioned(root: Path) -> ss.Table:
@@ -27,7 +27,7 @@ def _partitioned(root: Path) -> ss.Table:
 def _add_unknown(table: ss.Table, root: Path, path: str, values: list[int]) -> None:
     """A file that is told of without statistics."""
     size = os.path.getsize(root / make_file(root, path, {"a": values}))
-    add_told(table, {"path": path, "size_bytes": size, "row_count": len(values)})
+    declare(table, {"path": path, "size_bytes": size, "row_count": len(values)})
 
 
 def test_rule_20_a_file_that_was_taken_out_and_told_of_anew_is_not_covered_by_what_it_left(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 import skipstone as ss
 from faults import flipped, index_files
-from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, kept_paths, make_file, stats_of
 from library_versions import has
 from skipstone import col
 
@@ -24,13 +24,13 @@ NAN = math.nan
 
 
 def test_rule_15_evidence_is_gathered_over_the_files_of_a_slice(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     group = {"file_group": "g", "slice_instant": "1"}
-    add_told(
+    declare(
         table,
-        told_file("base", **group, **told_stats(a=(1, 1, 0), b=(0, 0, 0))),
-        told_file("log", **group, kind="log", merge="partial", **told_stats(a=(None, None, None), b=(5, 5, 0))),
-        told_file("alone", **told_stats(a=(1, 1, 0), b=(0, 0, 0))),
+        file_row("base", **group, **stats_of(a=(1, 1, 0), b=(0, 0, 0))),
+        file_row("log", **group, kind="log", merge="partial", **stats_of(a=(None, None, None), b=(5, 5, 0))),
+        file_row("alone", **stats_of(a=(1, 1, 0), b=(0, 0, 0))),
     )
     assert kept_paths(table, "a < b") == ["alone", "base", "log"]  # no bounds decide between two columns
     assert kept_paths(table, "a = 1 AND b = 5") == ["base", "log"]
@@ -41,13 +41,13 @@ def test_rule_15_evidence_is_gathered_over_the_files_of_a_slice(tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string()])
 def test_rule_15_a_file_without_statistics_opens_its_slice(tmp_path: Path, kind: pa.DataType) -> None:
-    table = told_table(tmp_path, kind)
+    table = bare_table(tmp_path, kind)
     low, middle, high = pa.array([-5, 3, 500]).cast(kind).to_pylist()
     for group, unknown in (("g", (None, None, None)), ("h", (low, None, 0)), ("i", (None, high, 0))):
-        add_told(
+        declare(
             table,
-            told_file(f"{group}/base", file_group=group, **told_stats(a=unknown)),
-            told_file(f"{group}/log", file_group=group, kind="log", merge="whole", **told_stats(a=(middle, middle, 0))),
+            file_row(f"{group}/base", file_group=group, **stats_of(a=unknown)),
+            file_row(f"{group}/log", file_group=group, kind="log", merge="whole", **stats_of(a=(middle, middle, 0))),
         )
     assert kept_paths(table, col("a") == low) == ["g/base", "g/log", "h/base", "h/log", "i/base", "i/log"]
     assert kept_paths(table, col("a") == high)[:4] == ["g/base", "g/log", "h/base", "h/log"]
@@ -55,12 +55,12 @@ def test_rule_15_a_file_without_statistics_opens_its_slice(tmp_path: Path, kind:
 
 
 def test_rule_15_a_log_is_never_dropped_from_a_slice_that_is_kept(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     group = {"file_group": "g"}
-    add_told(
+    declare(
         table,
-        told_file("base", **group, **told_stats(a=(1, 5, 0))),
-        told_file("log", **group, kind="log", merge="whole", **told_stats(a=(50, 60, 0))),
+        file_row("base", **group, **stats_of(a=(1, 5, 0))),
+        file_row("log", **group, kind="log", merge="whole", **stats_of(a=(50, 60, 0))),
     )
     assert kept_paths(table, "a = 3") == kept_paths(table, "a = 55") == ["base", "log"]
     assert kept_paths(table, "a = 30") == ["base", "log"] or kept_paths(table, "a = 30") == []
@@ -73,35 +73,35 @@ def test_rule_15_a_log_is_never_dropped_from_a_slice_that_is_kept(tmp_path: Path
 
 
 def test_rule_16_a_merge_that_computes_is_unknown(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
-        told_file("base", file_group="g", **told_stats(a=(3, 3, 0))),
-        told_file("log", file_group="g", kind="log", merge="custom", **told_stats(a=(4, 4, 0))),
+        file_row("base", file_group="g", **stats_of(a=(3, 3, 0))),
+        file_row("log", file_group="g", kind="log", merge="custom", **stats_of(a=(4, 4, 0))),
     )
     for where in ("a = 7", "a IS NULL", "a > 100", "a != 3"):
         assert kept_paths(table, where) == ["base", "log"]
 
 
 def test_rule_18_a_log_of_unknown_state_may_be_live(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
-        told_file("base", file_group="g", **told_stats(a=(1, 1, 0))),
-        told_file("log", file_group="g", kind="log", commit="c17", merge="whole", **told_stats(a=(9, 9, 0))),
+        file_row("base", file_group="g", **stats_of(a=(1, 1, 0))),
+        file_row("log", file_group="g", kind="log", commit="c17", merge="whole", **stats_of(a=(9, 9, 0))),
     )
     assert kept_paths(table, "a = 9") == ["base", "log"]
 
 
 def test_rule_19_a_delete_block_keeps_no_slice_and_makes_it_inexact(tmp_path: Path) -> None:
     size = os.path.getsize(tmp_path / make_file(tmp_path, "base.parquet", {"a": [1] * 10, "b": [0] * 10}))
-    table = told_table(tmp_path / "t")
+    table = bare_table(tmp_path / "t")
     where = str(tmp_path / "base.parquet")
-    add_told(
+    declare(
         table,
-        {**told_file(where, file_group="g", **told_stats(a=(1, 1, 0))), "size_bytes": size},
-        told_file("gone", 3, file_group="g", kind="delete"),
-        told_file("back", 3, file_group="g", kind="rollback"),
+        {**file_row(where, file_group="g", **stats_of(a=(1, 1, 0))), "size_bytes": size},
+        file_row("gone", 3, file_group="g", kind="delete"),
+        file_row("back", 3, file_group="g", kind="rollback"),
     )
     assert kept_paths(table, "a = 2") == []  # the delete block, with no statistics, does not keep it
     assert kept_paths(table, "a = 1") == sorted([where, "back", "gone"])
@@ -120,11 +120,11 @@ def test_rule_21_a_damaged_index_run_is_uncovered_with_a_warning_and_strict_rais
         path = index_files(table)[kind][0]
         table.scan("a > 15 OR a = 20").files()
         table.handle.forget()  # else what this process keeps of it, from before the damage, answers
-        with flipped(path, path.stat().st_size - 30), warnings.catch_warnings(record=True) as told:
+        with flipped(path, path.stat().st_size - 30), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             plan = ss.open(tmp_path).scan("a = 20" if kind == "filter" else "a > 15")
             assert plan.to_table().num_rows == 1
-            assert any("damaged" in str(w.message) for w in told)
+            assert any("damaged" in str(w.message) for w in caught)
             assert str(path).endswith(plan.damaged[0]) and plan.damaged[0] in plan.explain()
             with pytest.raises(ss.CorruptionError):
                 ss.open(tmp_path, strict=True).scan("a = 20").to_table()
@@ -151,7 +151,7 @@ def test_rule_22_nan_is_a_value_that_bounds_do_not_show(tmp_path: Path, way: str
             commit_rows(table, rows)
         else:
             stats = {"x": {"min": 1.0, "max": 2.0, "null_count": 0}}
-            add_told(table, {"path": str(tmp_path / "f.parquet"), "size_bytes": size, "row_count": 3, "stats": stats})
+            declare(table, {"path": str(tmp_path / "f.parquet"), "size_bytes": size, "row_count": 3, "stats": stats})
     wanted = {
         "x < 5": 2,
         "x > 5": 1,
@@ -175,13 +175,13 @@ def test_rule_22_nan_is_a_value_that_bounds_do_not_show(tmp_path: Path, way: str
 
 
 def test_rule_23_all_null_is_believed_only_where_rows_were_counted(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     nulls = {"stats": {"a": {"min": None, "max": None, "null_count": 3}}}
-    add_told(
+    declare(
         table,
-        told_file("exact", 3, row_counts_exact=True, **nulls),
-        told_file("loose", 3, row_counts_exact=False, **nulls),
-        told_file("default", 3, row_counts_exact=None, **nulls),
+        file_row("exact", 3, row_counts_exact=True, **nulls),
+        file_row("loose", 3, row_counts_exact=False, **nulls),
+        file_row("default", 3, row_counts_exact=None, **nulls),
     )
     assert kept_paths(table, "a = 5") == ["loose"]
     assert kept_paths(table, "a IS NOT NULL") == ["loose"]
@@ -191,9 +191,9 @@ def test_rule_23_all_null_is_believed_only_where_rows_were_counted(tmp_path: Pat
 
 def test_rule_25_bounds_that_callers_gave_prune_but_never_decide_a_count(tmp_path: Path) -> None:
     size = os.path.getsize(tmp_path / make_file(tmp_path, "f.parquet", {"a": [2, 3], "b": [0, 0]}))
-    table = told_table(tmp_path / "t")
-    told = {"path": str(tmp_path / "f.parquet"), "size_bytes": size, "row_count": 2}
-    add_told(table, {**told, **told_stats(a=(0, 9, None))})  # wider than the rows, as a cut bound would be
+    table = bare_table(tmp_path / "t")
+    declared = {"path": str(tmp_path / "f.parquet"), "size_bytes": size, "row_count": 2}
+    declare(table, {**declared, **stats_of(a=(0, 9, None))})  # wider than the rows, as a cut bound would be
     assert table.scan("a > 9").files().num_rows == 0
     assert table.scan("a > 2").count() == 1
     assert table.scan("a < 3").to_table().num_rows == 1
@@ -271,11 +271,11 @@ def test_rule_30_one_flipped_bit_in_a_filter_never_loses_a_row(tmp_path: Path) -
     (path,) = index_files(table)["filter"]
     warned = 0
     for offset in range(0, path.stat().st_size, max(1, path.stat().st_size // 20)):
-        with flipped(path, offset, 0xFF), warnings.catch_warnings(record=True) as told:
+        with flipped(path, offset, 0xFF), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fresh = ss.open(tmp_path)
             assert all(fresh.scan(col("s") == v).to_table().num_rows == 1 for v in values[::37])
-            warned += bool(told)
+            warned += bool(caught)
     assert warned > 3
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, live_paths, make_file
+from lake_strategies import commit_rows, declare, kept_paths, live_paths, make_file
 from skipstone.engine.storage import local
 
 
@@ -176,7 +176,7 @@ def test_rule_04_a_live_path_under_another_partition_is_the_same_path(tmp_path: 
     size = os.path.getsize(tmp_path / make_file(tmp_path, "k=1/f.parquet", {"a": [1]}))
     table = ss.create(tmp_path)
     with pytest.raises(ss.InvalidArgumentError, match="replace"):
-        add_told(table, {"path": "k=1/f.parquet", "size_bytes": size, "row_count": 1, "partition": {"k": 2}})
+        declare(table, {"path": "k=1/f.parquet", "size_bytes": size, "row_count": 1, "partition": {"k": 2}})
     assert table.scan().count() == 1
 
 

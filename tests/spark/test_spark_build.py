@@ -54,8 +54,8 @@ def test_what_executors_build_answers_as_what_is_built_here(
 ) -> None:
     version = sks.create_index(None, lake, columns, kind, **options)
     table = ss.open(lake)
-    told = table.indexes().to_pylist()[-1]
-    assert (table.version, told["files_covered"], told["files_total"]) == (version, FILES, FILES)
+    index = table.indexes().to_pylist()[-1]
+    assert (table.version, index["files_covered"], index["files_total"]) == (version, FILES, FILES)
     there = ss.create(lake, index_path=lake.parent / f"{lake.name}-here")
     there.create_index(columns, kind=kind, **options)
     rows = there.scan().to_table().to_pylist()
@@ -99,8 +99,8 @@ def test_a_file_that_cannot_be_read_is_a_hole(lake: Path) -> None:
     kept = gone.read_bytes()
     gone.write_bytes(kept + b"more")
     sks.create_index(None, lake, "k", "bloom")
-    told = ss.open(lake).indexes().to_pylist()[-1]
-    assert (told["files_covered"], told["files_total"]) == (FILES - 1, FILES)
+    index = ss.open(lake).indexes().to_pylist()[-1]
+    assert (index["files_covered"], index["files_total"]) == (FILES - 1, FILES)
 
 
 def test_a_build_that_fails_leaves_the_table_as_it_was(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,9 @@ def test_example(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for line in TOLD[name]:
-        assert re.search(line, told), told
+        assert re.search(line, output), output
 
 
 def _flights(first: int) -> pa.Table:

@@ -32,10 +32,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @only_in_test_all
 def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
-    told = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
-    assert "Spark reads 1 row group of 1 file" in told
-    assert "Spark tests the remaining rows by" in told
-    assert "upper(s)" in told
+    text = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
+    assert "Spark reads 1 row group of 1 file" in text
+    assert "Spark tests the remaining rows by" in text
+    assert "upper(s)" in text
 
 
 @only_in_test_all
@@ -61,9 +61,9 @@ def test_frames_of_optimized_sql_and_read_parquet_are_told(spark: SparkSession, 
             sks.read_parquet(spark, lake, "k = 215"),
         ]
         for frame in frames:
-            told = sks.explain(frame)
-            assert told.startswith(f"scan of {lake} version 1\nwhere ") and '"k" = 215' in told
-            assert "Spark's own Parquet reader reads these 1 files" in told
+            text = sks.explain(frame)
+            assert text.startswith(f"scan of {lake} version 1\nwhere ") and '"k" = 215' in text
+            assert "Spark's own Parquet reader reads these 1 files" in text
             assert frame.count() == 1
     finally:
         spark.catalog.dropTempView("needle_in_folder")

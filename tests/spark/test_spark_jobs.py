@@ -20,19 +20,19 @@ def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
             warnings.warn("the third", UserWarning, stacklevel=1)
         return part * part
 
-    told: list[tuple[str, int, int | None]] = []
+    collected: list[tuple[str, int, int | None]] = []
     context = spark.sparkContext
     context.setJobGroup("mine", "the caller's own")
     try:
         with pytest.warns(UserWarning, match="the third"):
-            found = jobs.map_parts(spark, work, range(7), step="squares", progress=lambda *a: told.append(a))
+            found = jobs.map_parts(spark, work, range(7), step="squares", progress=lambda *a: collected.append(a))
         assert context.getLocalProperty("spark.jobGroup.id") == "mine"
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
         context.setLocalProperty("spark.job.description", None)
     assert found == [part * part for part in range(7)]
-    assert (told[0], told[-1]) == (("squares", 0, 7), ("squares", 7, 7))
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert (collected[0], collected[-1]) == (("squares", 0, 7), ("squares", 7, 7))
+    assert [done for _, done, _ in collected] == sorted(done for _, done, _ in collected)
     assert jobs.map_parts(spark, work, []) == []
     assert not [t for t in threading.enumerate() if t.name == "skipstone-spark-job" and t.is_alive()]
 
@@ -41,7 +41,7 @@ def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
 def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_WAVE_BYTES", 3_000)
     parts = [pa.table({"k": range(100 * i)}).slice(i) for i in range(12)]
-    told: list[tuple[int, int | None]] = []
+    collected: list[tuple[int, int | None]] = []
     waves: list[int] = []
     real = jobs.run_frame
 
@@ -51,11 +51,11 @@ def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(jobs, "run_frame", run_frame)
     found = jobs.map_parts(
-        spark, pa.Table.__len__, parts, progress=lambda step, done, total: told.append((done, total))
+        spark, pa.Table.__len__, parts, progress=lambda step, done, total: collected.append((done, total))
     )
     assert found == [len(part) for part in parts]
     assert sum(waves) == len(parts) and 1 < len(waves) < len(parts)
-    assert told == sorted(told) and told[-1] == (12, 12)
+    assert collected == sorted(collected) and collected[-1] == (12, 12)
 
 
 @only_in_test_all

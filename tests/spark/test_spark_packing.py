@@ -147,10 +147,10 @@ def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path
         if number == damaged:
             for path in (lake / ".skipstone" / "tasks").rglob("*.sbf"):
                 path.rename(path.with_suffix(".away"))
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found += _keys(context, [Share(task, number, 3) for task in tasks])
-        assert any("fine index" in str(one.message) for one in told) == (number == damaged)
+        assert any("fine index" in str(one.message) for one in caught) == (number == damaged)
         for path in (lake / ".skipstone" / "tasks").rglob("*.away"):
             path.rename(path.with_suffix(".sbf"))
     assert sorted(found) == list(range(15, 96))
@@ -183,10 +183,10 @@ def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lak
         f"keys = [k for p in partitions for b in reader.read(p) for k in b.column(0).to_pylist()]\n"
         f"print(json.dumps([keys, sorted(sys.modules)]))\n"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
     )
-    keys, modules = json.loads(told.stdout)
+    keys, modules = json.loads(done.stdout)
     assert sorted(keys) == [key for key in range(101, 210) if (key % 70) % 5 == 3]
     late = {"numba", "duckdb", "pandas", "pyarrow.dataset", "skipstone.engine.table", "skipstone.engine.scan.plan"}
     assert late & set(modules) == set()
@@ -210,7 +210,7 @@ def test_options_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "one directory"),
         ({"paths": '["a", "b"]'}, "one directory"),
@@ -222,8 +222,8 @@ def test_options_and_back() -> None:
         ({"path": "a", "asOf": "2026-01-05T00:00:00Z"}, "not known"),
     ],
 )
-def test_options_that_mean_nothing(options: dict[str, str], told: str) -> None:
-    with pytest.raises(ss.InvalidArgumentError, match=told):
+def test_options_that_mean_nothing(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ss.InvalidArgumentError, match=message):
         Request.from_options(options)
 
 

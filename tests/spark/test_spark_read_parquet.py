@@ -114,7 +114,7 @@ def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -
     forms = [col("k") == 130, [("k", "=", 130)], F.col("k") == 130, (F.col("k") % 1000 == 130) & (F.col("k") > 100)]
     frames = [sks.read_parquet(spark, lake, form, columns=["k"]) for form in forms]
     assert _rows(reduce(DataFrame.unionAll, frames)) == ["(130,)"] * 4
-    # Spark's own words may be beyond us; floats are told in ours
+    # Spark's own words may be beyond us; floats are reported in ours
     assert sks.read_parquet(spark, lake, F.length("s") == 2, columns=["k"]).count() == 5
     assert sks.read_parquet(spark, lake, F.col("x") > 7.5).count() == sks.scan(spark, lake, "x > 7.5").count()
     none = sks.read_parquet(spark, lake, "k = -1")
@@ -136,8 +136,13 @@ def test_partitions_that_paths_do_not_tell(spark: SparkSession, tmp_path: Path) 
     decimals = pa.schema([("p", pa.decimal128(5, 2))])
     with ss.create(tmp_path / "lake", partitioning=decimals) as table, table.transaction() as tx:
         partition = pa.array([{"p": Decimal("9.25")}], pa.struct(decimals))
-        told = {"path": [str(other)], "size_bytes": [other.stat().st_size], "row_count": [1], "partition": partition}
-        tx.add_files(pa.table(told))
+        declared = {
+            "path": [str(other)],
+            "size_bytes": [other.stat().st_size],
+            "row_count": [1],
+            "partition": partition,
+        }
+        tx.add_files(pa.table(declared))
     with pytest.raises(ss.NotReadableError, match="does not give Spark the partition"):
         sks.read_parquet(spark, tmp_path / "lake")
     found = sks.scan(spark, tmp_path / "lake", hand_over=True)
@@ -171,7 +176,7 @@ def _altered(change: dict) -> Callable[[ss.Table], object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (_altered({"rename": {"a": "z"}}), "before it was renamed"),
         (lambda t: (t.alter(drop="a"), t.alter(add=pa.schema([("a", pa.int64())]))), "but another is, 'a'"),
@@ -181,7 +186,7 @@ def _altered(change: dict) -> Callable[[ss.Table], object]:
     ],
 )
 def test_files_that_spark_would_misread_are_refused(
-    spark: SparkSession, tmp_path: Path, change: Callable[[ss.Table], object], told: str
+    spark: SparkSession, tmp_path: Path, change: Callable[[ss.Table], object], message: str
 ) -> None:
     columns = {
         "a": [1],
@@ -192,9 +197,9 @@ def test_files_that_spark_would_misread_are_refused(
     pq.write_table(pa.table(columns), tmp_path / "part.parquet")
     with ss.create(tmp_path) as table:
         change(table)
-        names = [n for n in table.schema.names if n != ("t" if told != "'t' is timestamp" else "h")]
-        names = [n for n in names if n != "h" or "cannot be" in told]
-    with pytest.raises(ss.NotReadableError, match=told) as error:
+        names = [n for n in table.schema.names if n != ("t" if message != "'t' is timestamp" else "h")]
+        names = [n for n in names if n != "h" or "cannot be" in message]
+    with pytest.raises(ss.NotReadableError, match=message) as error:
         sks.read_parquet(spark, tmp_path, columns=names)
     assert error.value.paths == ["part.parquet"]
     assert "scan()" in str(error.value)
@@ -309,7 +314,7 @@ def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSessi
 @only_in_test_all
 @pytest.mark.parametrize("kind", ["bloom", "secondary", None])
 def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
-    """INT96, which Spark wrote unless told otherwise up to its version 3, holds what 64-bit nanoseconds do not."""
+    """INT96, which Spark wrote by default up to its version 3, holds what 64-bit nanoseconds do not."""
     texts = ["0001-01-01 00:00:00", "1500-03-01 01:02:03.000004", "1970-01-01 00:00:00", "2020-05-05 05:05:05.123456",
              "2300-01-01 00:00:00", "9999-12-31 23:59:59.999999"]  # fmt: skip
     session = spark.newSession()

@@ -319,7 +319,7 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
 
 @pytest.mark.some_cases(2)
 @pytest.mark.parametrize(
-    ("options", "schema", "told"),
+    ("options", "schema", "message"),
     [
         ({"where": "k ="}, None, "PredicateError"),
         ({"wher": "k = 5"}, None, "option 'wher' is not known"),
@@ -332,13 +332,13 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
     ],
 )
 def test_errors_of_a_load_show_their_text(
-    spark: SparkSession, lake: Path, options: dict[str, str], schema: str | None, told: str
+    spark: SparkSession, lake: Path, options: dict[str, str], schema: str | None, message: str
 ) -> None:
     from pyspark.errors import AnalysisException
 
     sks.register(spark)
     reader = spark.read.format("skipstone").options(**options)
-    with pytest.raises(AnalysisException, match=told):
+    with pytest.raises(AnalysisException, match=message):
         (reader if schema is None else reader.schema(schema)).load(str(lake)).collect()
 
 

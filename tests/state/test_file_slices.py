@@ -10,25 +10,25 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, kept_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, declare, file_row, kept_paths, make_file, stats_of
 
-ONE, NINE = told_stats(a=(1, 1, 0)), told_stats(a=(9, 9, 0))
+ONE, NINE = stats_of(a=(1, 1, 0)), stats_of(a=(9, 9, 0))
 
 
 def base(path: str, instant: str | None = "1", group: str = "g", **more) -> dict:
-    return told_file(path, file_group=group, slice_instant=instant, **more)
+    return file_row(path, file_group=group, slice_instant=instant, **more)
 
 
 def log(path: str, instant: str | None = "1", group: str = "g", merge: str = "whole", **more) -> dict:
-    return told_file(path, file_group=group, slice_instant=instant, kind="log", merge=merge, **more)
+    return file_row(path, file_group=group, slice_instant=instant, kind="log", merge=merge, **more)
 
 
 def real_base(root: Path, path: str, values: list[int], instant: str = "1", **more) -> dict:
     """A base that lies on disk, in a folder beside the table."""
     make_file(root, path, {"a": values, "b": [0] * len(values)})
-    told = told_stats(a=(min(values), max(values), 0))
-    told |= {"size_bytes": os.path.getsize(root / path), "row_count": len(values)}
-    return {**base(str(root / path), instant), **told, **more}
+    declared = stats_of(a=(min(values), max(values), 0))
+    declared |= {"size_bytes": os.path.getsize(root / path), "row_count": len(values)}
+    return {**base(str(root / path), instant), **declared, **more}
 
 
 def set_states(table: ss.Table, **states: str) -> None:
@@ -45,7 +45,7 @@ def slices(table: ss.Table, *names: str, **options) -> list[tuple]:
 
 def test_rule_20_aggregates_say_nothing_of_files_that_are_merged(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
-    add_told(
+    declare(
         table,
         base("p=1/b", **ONE),
         log("p=1/l", merge="partial", **ONE),
@@ -58,13 +58,13 @@ def test_rule_20_aggregates_say_nothing_of_files_that_are_merged(tmp_path: Path)
 
 
 def test_rule_17_a_slice_without_a_completed_base_is_read_with_the_one_before(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
         base("b1", "1", **ONE),
         log("l1", "1", **ONE),
         base("b2", "2", commit="compaction", **NINE),
-        log("l2", "2", **told_stats(a=(5, 5, 0))),
+        log("l2", "2", **stats_of(a=(5, 5, 0))),
     )
     assert kept_paths(table, None) == kept_paths(table, "a = 9") == ["b2", "l2"]
     assert kept_paths(table, "a = 1") == []  # superseded
@@ -78,28 +78,28 @@ def test_rule_17_a_slice_without_a_completed_base_is_read_with_the_one_before(tm
 
 @pytest.mark.parametrize("old, new", [("9", "10"), ("099", "100"), ("a", "b"), ("9x", "a"), ("2024", "2024a")])
 def test_rule_17_slices_are_ordered_as_numbers_or_else_as_texts(tmp_path: Path, old: str, new: str) -> None:
-    table = told_table(tmp_path)
-    add_told(table, base("new", new, **NINE), base("old", old, **ONE))
+    table = bare_table(tmp_path)
+    declare(table, base("new", new, **NINE), base("old", old, **ONE))
     assert kept_paths(table, None) == ["new"]
 
 
 def test_rule_17_a_file_of_no_known_slice_is_always_read(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, base("b1", "1", **ONE), log("stray", None, **told_stats(a=(5, 5, 0))), base("b2", "2", **NINE))
+    table = bare_table(tmp_path)
+    declare(table, base("b1", "1", **ONE), log("stray", None, **stats_of(a=(5, 5, 0))), base("b2", "2", **NINE))
     assert kept_paths(table, "a = 5") == ["b2", "stray"]
     assert kept_paths(table, "a = 1") == []
 
 
 def test_rule_17_groups_are_unique_within_their_partition(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
-    add_told(table, base("p=1/f", "1", **ONE), base("p=2/f", "2", **NINE))
+    declare(table, base("p=1/f", "1", **ONE), base("p=2/f", "2", **NINE))
     assert kept_paths(table, None) == ["p=1/f", "p=2/f"]
     assert kept_paths(table, "p = 1") == ["p=1/f"]
 
 
 def test_rule_18_commit_state_is_data_of_the_version_that_is_read(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, base("base", **ONE), log("log", commit="c17", **NINE))
+    table = bare_table(tmp_path)
+    declare(table, base("base", **ONE), log("log", commit="c17", **NINE))
     wanted = {1: [], 2: ["base", "log"]}
     for state in ("failed", "inflight", "rolled_back", "completed"):
         set_states(table, c17=state)
@@ -111,7 +111,7 @@ def test_rule_18_commit_state_is_data_of_the_version_that_is_read(tmp_path: Path
 
 
 def test_rule_18_states_are_checked_and_meet_other_writers(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     for wrong in ({"c1": "done"}, {"c1": None}, {1: "failed"}, "failed", [("c1", "failed")]):
         with pytest.raises(ss.InvalidArgumentError), table.transaction() as tx:
             tx.set_commit_state(wrong)
@@ -129,13 +129,13 @@ def test_rule_18_states_are_checked_and_meet_other_writers(tmp_path: Path) -> No
 
 
 def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None:
-    table = told_table(tmp_path / "t")
-    add_told(
+    table = bare_table(tmp_path / "t")
+    declare(
         table,
         real_base(tmp_path, "b1.parquet", [1, 2], "1"),
         real_base(tmp_path, "b2.parquet", [1, 2, 3], "2"),
         log("log", "2", merge="custom", **NINE),
-        told_file("gone", file_group="g", slice_instant="2", kind="delete"),
+        file_row("gone", file_group="g", slice_instant="2", kind="delete"),
         real_base(tmp_path, "b3.parquet", [7], "3", commit="c3"),
         log("only", "1", group="h", **ONE),
     )
@@ -152,9 +152,9 @@ def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None
 
 
 def test_a_filter_over_bases_prunes_slices_whose_logs_are_dead(tmp_path: Path) -> None:
-    table = told_table(tmp_path / "t")
-    wide = told_stats(a=(0, 100, 0))
-    add_told(
+    table = bare_table(tmp_path / "t")
+    wide = stats_of(a=(0, 100, 0))
+    declare(
         table,
         {**real_base(tmp_path, "old.parquet", [50], "1"), **wide},
         {**real_base(tmp_path, "base.parquet", [10, 20], "2"), **wide},
@@ -173,16 +173,16 @@ def test_a_filter_over_bases_prunes_slices_whose_logs_are_dead(tmp_path: Path) -
 
 
 def test_slices_and_file_groups_show_what_is_there(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     assert table.slices().num_rows == table.slices(latest=False).num_rows == table.file_groups().num_rows == 0
-    add_told(
+    declare(
         table,
         base("b1", "9", size_bytes=5),
         log("l1", "9"),
         base("b2", "10", commit="c2"),
         log("l2", "10", commit="c3"),
-        told_file("block", file_group="g", slice_instant="11", kind="delete"),
-        told_file("plain"),
+        file_row("block", file_group="g", slice_instant="11", kind="delete"),
+        file_row("plain"),
         log("only", None, group="h"),
     )
     names = ("file_group", "slice_instant", "base", "logs", "is_pending", "is_compacted")
@@ -225,7 +225,7 @@ def test_slices_and_file_groups_show_what_is_there(tmp_path: Path) -> None:
 
 def test_slices_of_one_partition(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
-    add_told(table, base("p=1/f"), log("p=1/l"), base("p=2/f"))
+    declare(table, base("p=1/f"), log("p=1/l"), base("p=2/f"))
     assert slices(table, "partition", "base", "logs", partition="p=1") == [("p=1", "p=1/f", ["p=1/l"])]
     assert slices(table, "partition") == [("p=1",), ("p=2",)]
     assert table.file_groups("p=2").column("partition").to_pylist() == ["p=2"]
@@ -262,8 +262,8 @@ MEETINGS = [
 def test_rule_04_a_log_that_joined_a_slice_which_another_replaced(
     tmp_path: Path, one: str, other: str, is_conflict: bool, is_swapped: bool
 ) -> None:
-    table = told_table(tmp_path)
-    add_told(table, base("b1"), log("l1"), base("h1", group="h"))
+    table = bare_table(tmp_path)
+    declare(table, base("b1"), log("l1"), base("h1", group="h"))
     first, second = (other, one) if is_swapped else (one, other)
 
     def both() -> None:

@@ -49,8 +49,8 @@ def _shown(action: Callable[[], object], error: type[Exception] = ss.SkipstoneEr
     """All that an action's error shows."""
     with pytest.raises(error) as caught:
         action()
-    told = "".join(traceback.format_exception(caught.value))
-    return told.replace(__file__, "") + str(caught.value) + repr(caught.value) + repr(caught.value.args)
+    text = "".join(traceback.format_exception(caught.value))
+    return text.replace(__file__, "") + str(caught.value) + repr(caught.value) + repr(caught.value.args)
 
 
 def _is_clean(shown: str) -> bool:

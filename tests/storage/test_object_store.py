@@ -138,10 +138,10 @@ def test_what_was_taken_out_stays_out_until_it_is_put_again(store: ObjectStorage
     with table.transaction() as tx:
         tx.remove(["f.parquet"])
     assert table.sync() == 2
-    time.sleep(1.1)  # times are told by the second, and an etag of the same bytes is the same
+    time.sleep(1.1)  # times have whole seconds, and an etag of the same bytes is the same
     put_parquet(store, "f.parquet", rows(0, 5).drop("day"))
-    told = table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-    assert "data" not in told["kind"].to_pylist(), "it is another's, and was not taken out"
+    result = table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert "data" not in result["kind"].to_pylist(), "it is another's, and was not taken out"
     assert table.sync() == table.version and numbers_of(table.scan()) == list(range(5))
 
 
@@ -196,7 +196,7 @@ def test_a_delta_table_in_a_bucket(root: str, s3_server: Server) -> None:
     wrong = {**options, "aws_secret_access_key": "a-wrong-secret-0123"}
     with pytest.raises(ss.StorageError) as raised:
         ss.create(root, source="delta", index_path=f"{root}-index", storage_options=wrong)
-    assert_nothing_told(str(raised.value), wrong)
+    assert_no_secret(str(raised.value), wrong)
 
 
 def test_an_iceberg_table_in_a_bucket(root: str, s3_server: Server, tmp_path: Path) -> None:
@@ -368,9 +368,9 @@ def test_of_processes_one_wins(store: ObjectStorage, root: str, s3_server: Serve
             for racer in racers:
                 racer.stdin.write(f"{number}\n")
                 racer.stdin.flush()
-            told = [racer.stdout.readline().strip() for racer in racers]
-            assert sorted(told) == ["False", "True"]
-            assert store.read(f"race/{number}") == f"process {told.index('True')} {number}\n".encode()
+            output = [racer.stdout.readline().strip() for racer in racers]
+            assert sorted(output) == ["False", "True"]
+            assert store.read(f"race/{number}") == f"process {output.index('True')} {number}\n".encode()
     finally:
         for racer in racers:
             racer.kill()
@@ -381,7 +381,7 @@ def test_of_processes_one_wins(store: ObjectStorage, root: str, s3_server: Serve
 
 
 @pytest.mark.parametrize(
-    "path, told",
+    "path, wanted",
     [
         ("a/b.parquet", "a/b.parquet"),
         ("./a/../b.parquet", "b.parquet"),
@@ -393,9 +393,9 @@ def test_of_processes_one_wins(store: ObjectStorage, root: str, s3_server: Serve
         ("hdfs://host/b.parquet", "hdfs://host/b.parquet"),
     ],
 )
-def test_a_path_has_one_name(path: str, told: str) -> None:
+def test_a_path_has_one_name(path: str, wanted: str) -> None:
     """The trap: absolute paths in one place, relative in another."""
-    assert relative_path(open_storage("s3://test/lake/"), path) == told
+    assert relative_path(open_storage("s3://test/lake/"), path) == wanted
 
 
 def test_paths_that_name_nothing_in_a_bucket(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_signatures_are_checked_and_refusals_told(wrong: dict, root: str, s3_ser
     ):
         with pytest.raises(ss.StorageError, match=r"access denied .*check the credentials") as raised:
             do()
-        assert_nothing_told(str(raised.value) + repr(raised.value), given)
+        assert_no_secret(str(raised.value) + repr(raised.value), given)
         assert raised.value.__cause__ is None and raised.value.__suppress_context__, "what obstore says holds more"
 
 
@@ -457,7 +457,7 @@ def test_a_server_that_is_not_there(root: str, monkeypatch: pytest.MonkeyPatch) 
     given = {"endpoint_url": "http://127.0.0.1:1", "key": KEY, "secret": SECRET, "region_name": "x"}
     with pytest.raises(ss.StorageError, match=r"does not answer as it should .*check endpoint and network") as raised:
         ss.open(root, storage_options=given)
-    assert_nothing_told(str(raised.value), given)
+    assert_no_secret(str(raised.value), given)
 
 
 def test_nothing_there(root: str, s3_server: Server) -> None:
@@ -476,11 +476,11 @@ def test_nothing_there(root: str, s3_server: Server) -> None:
         ss.create(f"{root}/new", schema=SCHEMA, storage_options=options)
 
 
-def assert_nothing_told(text: str | bytes, options: dict) -> None:
+def assert_no_secret(text: str | bytes, options: dict) -> None:
     data = text.encode() if isinstance(text, str) else text
     for name, value in options.items():
         if "key" in name or "secret" in name:
-            assert value.encode() not in data, f"{name} is told"
+            assert value.encode() not in data, f"{name} is written"
 
 
 def test_credentials_are_told_nowhere(
@@ -503,9 +503,9 @@ def test_credentials_are_told_nowhere(
     files += [bytes(client._client.get(one["path"]).bytes()) for batch in client._client.list() for one in batch]
     assert len(files) > 10
     for data in files:
-        assert_nothing_told(data, options)
+        assert_no_secret(data, options)
     out, err = capfd.readouterr()
-    assert_nothing_told(out + err + caplog.text, options)
+    assert_no_secret(out + err + caplog.text, options)
 
 
 def test_credentials_from_the_environment(root: str, s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,7 +537,7 @@ def test_the_command_line(root: str, s3_server: Server, capfd: pytest.CaptureFix
         main(["ls", root, *given, "--storage-option", "nothing"])
     out, err = capfd.readouterr()
     assert ended.value.code == 2 and "NAME=VALUE" in err
-    assert_nothing_told(out + err, s3_server.options)
+    assert_no_secret(out + err, s3_server.options)
 
 
 def test_a_forked_process_is_told_so(root: str, s3_server: Server) -> None:

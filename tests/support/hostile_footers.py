@@ -248,11 +248,11 @@ def _footer_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     by_path: dict[tuple, list[Value]] = {}
     for path, value in nodes(footer):
         by_path.setdefault(path, []).append(value)
-    told = []
+    collected = []
     for _ in range(1 if rng.random() < 0.8 else 3):
         path = rng.choice(list(by_path))
-        told.append(f"footer {'.'.join(map(str, path))}: {_harm(rng.choice(by_path[path]), rng)}")
-    return with_footer(data, begin, _dumped(footer)), "; ".join(told)
+        collected.append(f"footer {'.'.join(map(str, path))}: {_harm(rng.choice(by_path[path]), rng)}")
+    return with_footer(data, begin, _dumped(footer)), "; ".join(collected)
 
 
 def _dumped(footer: Value) -> bytes:

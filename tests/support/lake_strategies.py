@@ -2,7 +2,7 @@
 
 lakes()   a table attached to drawn files, then changed by drawn actions, with the lake that it must match
 
-Small lakes made by hand too: `make_file`, `commit_rows`, files that are only told of (`told_table`, `add_told`).
+Small lakes made by hand too: `make_file`, `commit_rows`, files that are only told of (`bare_table`, `declare`).
 """
 
 from __future__ import annotations
@@ -198,19 +198,19 @@ def live_paths(table: ss.Table) -> list[str]:
     return table.files().column("path").to_pylist()
 
 
-def told_file(path: str, row_count: int = 10, **more) -> dict:
+def file_row(path: str, row_count: int = 10, **more) -> dict:
     """One file that is only told of."""
     return {"path": path, "size_bytes": 1000, "row_count": row_count, **more}
 
 
-def add_told(table: ss.Table, *files: dict) -> None:
+def declare(table: ss.Table, *files: dict) -> None:
     names = list(dict.fromkeys(name for file in files for name in file))
     rows = [{name: file.get(name) for name in names} for file in files]  # from_pylist looks at the first row's names
     with table.transaction() as tx:
         tx.add_files(pa.Table.from_pylist(rows))
 
 
-def told_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:
+def bare_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:
     return ss.create(root, schema=pa.schema([("a", kind or pa.int64()), ("b", pa.int64())]))
 
 
@@ -218,5 +218,5 @@ def kept_paths(table: ss.Table, where: object) -> list[str]:
     return sorted(table.scan(where).files().column("path").to_pylist())
 
 
-def told_stats(**columns: tuple) -> dict:
+def stats_of(**columns: tuple) -> dict:
     return {"stats": {n: dict(zip(("min", "max", "null_count"), v, strict=True)) for n, v in columns.items()}}

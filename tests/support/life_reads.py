@@ -159,22 +159,22 @@ def _check_more(table: ss.Table, rows: dict, node: ast.Node, r: random.Random) -
     """By each reader, or by an index that includes the columns; fewer columns, extremes."""
     matching = [row for groups in rows.values() for row in matching_of(node, groups)]
     columns = r.sample(table.schema.names, r.randint(0, len(table.schema)))
-    told = f"{node} at version {table.version}"
+    context = f"{node} at version {table.version}"
     for reader in ("pyarrow", "duckdb", "auto"):
         found = table.scan(node, columns=columns, reader=reader).to_table()
-        assert found.num_rows == len(matching), told
+        assert found.num_rows == len(matching), context
         if columns:
             wanted = [{name: row[name] for name in columns} for row in matching]
-            assert multiset(base.rows_of(found)) == multiset(wanted), told
-    _check_extremes(table.scan(node), compared(table.schema), matching, r, told)
+            assert multiset(base.rows_of(found)) == multiset(wanted), context
+    _check_extremes(table.scan(node), compared(table.schema), matching, r, context)
 
 
-def _check_extremes(plan: ss.Plan, names: list[str], matching: list[dict], r: random.Random, told: str) -> None:
+def _check_extremes(plan: ss.Plan, names: list[str], matching: list[dict], r: random.Random, context: str) -> None:
     if names:
         name = r.choice(names)
         values = [base._key(row[name], row[name]) for row in matching if row[name] is not None]
         for found, best in ((plan.min(name), min), (plan.max(name), max)):
-            assert (None if found is None else base._key(found, found)) == best(values, default=None), told
+            assert (None if found is None else base._key(found, found)) == best(values, default=None), context
 
 
 def _check_lookup(table: ss.Table, rows: dict, r: random.Random) -> None:
@@ -190,13 +190,13 @@ def _check_lookup(table: ss.Table, rows: dict, r: random.Random) -> None:
 
     wanted = {one for row in base.rows_of(keys) if (one := key(row)) is not None}
     matching = [row for groups in rows.values() for g in groups for row in g if key(row) in wanted]
-    told = f"{keys.to_pylist()} at version {table.version}"
+    context = f"{keys.to_pylist()} at version {table.version}"
     few, share, dense = r.choice([-1, -1, 1024]), r.choice([0.01, 9.0]), r.choice([0, 1 << 16])
     with mock.patch.multiple(lookup, FEW_KEYS=few, SPREAD_SHARE=share, DENSE_KEYS_MIN=dense):
         plan = table.lookup(keys, reader=r.choice(["pyarrow", "duckdb"]))
-        assert table.lookup(keys).count() == len(matching), told
-        assert multiset(base.rows_of(plan.to_table())) == multiset(matching), told
-        _check_extremes(plan, able, matching, r, told)
+        assert table.lookup(keys).count() == len(matching), context
+        assert multiset(base.rows_of(plan.to_table())) == multiset(matching), context
+        _check_extremes(plan, able, matching, r, context)
 
 
 def compared(schema: pa.Schema) -> list[str]:

@@ -96,22 +96,22 @@ def check_scan(table: ss.Table, live: dict[str, Groups], where: object, node: as
                 in_groups.add((path, number))
     plan = table.scan(where)
     wanted = multiset(matching)
-    told = f"where {where!r} at version {table.version}"
+    context = f"where {where!r} at version {table.version}"
     got = plan.to_table()
-    assert got.schema == table.schema, told
-    assert multiset(rows_of(got)) == wanted, told
-    assert plan.count() == len(matching), told
+    assert got.schema == table.schema, context
+    assert multiset(rows_of(got)) == wanted, context
+    assert plan.count() == len(matching), context
     files = plan.files().column("path").to_pylist()
-    assert len(set(files)) == len(files), told
-    assert in_files <= set(files) <= set(live), told
+    assert len(set(files)) == len(files), context
+    assert in_files <= set(files) <= set(live), context
     kept = list(zip(*plan.row_groups().to_pydict().values(), strict=True))
     whole = {path for path, number in kept if number is None}
-    assert len(set(kept)) == len(kept), told
-    assert all(pair in set(kept) or pair[0] in whole for pair in in_groups), told
+    assert len(set(kept)) == len(kept), context
+    assert all(pair in set(kept) or pair[0] in whole for pair in in_groups), context
     batches = [row for batch in table.scan(where).to_batches() for row in rows_of(pa.Table.from_batches([batch]))]
-    assert multiset(batches) == wanted, told
+    assert multiset(batches) == wanted, context
     if isinstance(where, str) and "`" not in where and "<=>" not in where and has("duckdb", 2):
         query = f"SELECT count(*) FROM self WHERE (\n{where}\n)"
-        assert table.sql(query).fetchall() == [(len(matching),)], told
+        assert table.sql(query).fetchall() == [(len(matching),)], context
     limited = rows_of(table.scan(where, limit=limit).to_table())
-    assert len(limited) == min(limit, len(matching)) and multiset(limited) <= wanted, told
+    assert len(limited) == min(limit, len(matching)) and multiset(limited) <= wanted, context

@@ -132,10 +132,10 @@ def _make_bucket(port: int, bucket: str) -> int:
     for part in (day, REGION, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
-    told = f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={names}, Signature={signature}"
+    context = f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={names}, Signature={signature}"
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("PUT", f"/{bucket}", headers={**signed, "Authorization": told})
+        connection.request("PUT", f"/{bucket}", headers={**signed, "Authorization": context})
         return connection.getresponse().status
     finally:
         connection.close()

@@ -116,11 +116,11 @@ class Faces:
         assert self._path is not None
         with open(self._path, "wb") as out:
             out.write(reader.source.data)  # type: ignore[attr-defined]
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
             inspect(self._path, verify=True, as_json=True)
             inspect(self._path)
-        return told.getvalue()
+        return output.getvalue()
 
 
 _SOME = np.arange(0, 400, 3, dtype=np.uint64)

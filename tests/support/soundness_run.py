@@ -89,7 +89,7 @@ def check_lake(seed: int, size: Size) -> Counter:
 def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, size: Size) -> Counter:
     tally = Counter(tables=1, files=len({path for path, _ in lake.units}))
     _check_stored(lake)
-    told = _told_by_duckdb(lake, pool, trees)
+    told = _rows_by_duckdb(lake, pool, trees)
     for number, tree in enumerate(trees):
         outcomes = outcomes_of(tree, pool)
         if number % size.every_plain == 0:
@@ -183,7 +183,7 @@ def _check_stored(lake: RandomLake) -> None:
 # -- DuckDB -----------------------------------------------------------------------------------------------------------
 
 
-def _told_by_duckdb(lake: RandomLake, pool: Pool, trees: list[Tree]) -> list[np.ndarray | None]:
+def _rows_by_duckdb(lake: RandomLake, pool: Pool, trees: list[Tree]) -> list[np.ndarray | None]:
     """How many rows of each unit match each tree, by one query; None where DuckDB means something else."""
     texts = {number: text for number, tree in enumerate(trees) if (text := duck_of(tree, pool)) is not None}
     used = sorted(set().union(*(leaves_in(trees[number]) for number in texts), set()))

@@ -29,7 +29,7 @@ def file_columns(number: int) -> dict:
     return {"x": [10 * number + i for i in range(ROWS)], "y": y, "s": [f"{v:05}" for v in y]}
 
 
-def index_told(table: ss.Table, column: str) -> dict:
+def index_row(table: ss.Table, column: str) -> dict:
     """What `indexes()` says of the statistics that a column is in."""
     return next(row for row in table.indexes().to_pylist() if row["kind"] == "stats" and column in row["columns"])
 

@@ -98,7 +98,7 @@ def moved_lake(root: Path) -> None:
     (root / "p=0/f.parquet").unlink()
 
 
-def told_lake(root: Path) -> None:
+def declared_lake(root: Path) -> None:
     """A file is told of under the commit that wrote it."""
     table = lake(root)
     size = (root / "p=1/_later.parquet").stat().st_size
@@ -188,7 +188,7 @@ ACTIONS = [
     Action("remove", changed_lake, _in_transaction(lambda tx: tx.remove(["p=1/f.parquet"]))),
     Action("replace", lake, _in_transaction(lambda tx: tx.replace(["p=0/f.parquet"], ["p=1/_later.parquet"]))),
     Action("remove and write", lake, _in_transaction(_written_instead)),
-    Action("set_commit_state", told_lake, _in_transaction(lambda tx: tx.set_commit_state({"c1": "failed"}))),
+    Action("set_commit_state", declared_lake, _in_transaction(lambda tx: tx.set_commit_state({"c1": "failed"}))),
     Action("sync", moved_lake, _through_handle(ss.Table.sync), is_synced=True),
     Action(
         "create_index bloom",

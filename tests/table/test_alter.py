@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, kept_paths, make_file, stats_of
 from skipstone import col
 
 
@@ -157,13 +157,13 @@ def test_a_default_is_counted_from_metadata_and_widened_with_its_column(tmp_path
 
 
 def test_a_partial_log_that_lacks_a_column_does_not_hold_its_default(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     group = {"file_group": "g"}
-    add_told(
+    declare(
         table,
-        told_file("base", **group, **told_stats(a=(1, 1, 0))),
-        told_file("log", **group, kind="log", merge="partial", **told_stats(a=(2, 2, 0))),
-        told_file("alone", **told_stats(a=(1, 1, 0))),
+        file_row("base", **group, **stats_of(a=(1, 1, 0))),
+        file_row("log", **group, kind="log", merge="partial", **stats_of(a=(2, 2, 0))),
+        file_row("alone", **stats_of(a=(1, 1, 0))),
     )
     table.alter(add={"c": pa.scalar(5, pa.int64()), "n": pa.int64()})
     assert kept_paths(table, "c = 5") == ["alone", "base", "log"]
@@ -282,7 +282,7 @@ def test_nothing_to_change_makes_no_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"rename": {"a": "s"}}, "two columns would be named 's'"),
         ({"rename": {"a": "x", "s": "x"}}, "two columns would be named 'x'"),
@@ -307,11 +307,11 @@ def test_nothing_to_change_makes_no_version(tmp_path: Path) -> None:
         ({"order": ["a", "s", "n", "q"]}, "'q'"),
     ],
 )
-def test_what_cannot_be_done_is_a_schema_error(tmp_path: Path, asked: dict, told: str) -> None:
+def test_what_cannot_be_done_is_a_schema_error(tmp_path: Path, asked: dict, message: str) -> None:
     table = ss.create(
         tmp_path, schema=pa.schema([("a", pa.int64()), ("s", pa.string()), ("n", pa.struct([("x", pa.int8())]))])
     )
-    with pytest.raises(ss.SchemaError, match=told):
+    with pytest.raises(ss.SchemaError, match=message):
         table.alter(**asked)
     assert ss.open(tmp_path).version == 1
 
@@ -385,9 +385,9 @@ def test_an_index_of_a_column_dropped_meanwhile_is_a_conflict(tmp_path: Path, mo
 
 
 def test_told_files_keep_the_names_and_types_in_which_they_were_told(tmp_path: Path) -> None:
-    table = told_table(tmp_path, pa.date32())
+    table = bare_table(tmp_path, pa.date32())
     day = dt.date(2020, 5, 5)
-    add_told(table, told_file("f", **told_stats(a=(day, day, 0), b=(1, 9, 0))))
+    declare(table, file_row("f", **stats_of(a=(day, day, 0), b=(1, 9, 0))))
     table.alter(rename={"a": "day"}, widen={"a": pa.timestamp("us")})
     assert kept_paths(table, "day = TIMESTAMP '2020-05-05 00:00:00'") == ["f"]
     assert kept_paths(table, "day > TIMESTAMP '2020-05-05 00:00:00'") == []
@@ -397,10 +397,10 @@ def test_told_files_keep_the_names_and_types_in_which_they_were_told(tmp_path: P
 
 
 def test_a_told_file_is_read_under_the_names_of_its_day(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
     make_file(tmp_path, "f.parquet", {"a": [1, 2], "b": [3, 4]})
     size = os.path.getsize(tmp_path / "f.parquet")
-    add_told(table, {"path": "f.parquet", "size_bytes": size, "row_count": 2})
+    declare(table, {"path": "f.parquet", "size_bytes": size, "row_count": 2})
     table.alter(rename={"a": "b", "b": "a"}, add={"c": pa.scalar(9)})
     assert _rows(table, "a = 3") == [{"b": 1, "a": 3, "c": 9}]
     table.create_index(["a", "c"], kind="bloom")

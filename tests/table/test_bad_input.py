@@ -196,17 +196,6 @@ def test_bad_input_is_one_of_our_errors_and_changes_nothing(shared: ss.Table, ca
     assert ss.open(table.location).scan().count() == 12
 
 
-def test_told_files_of_nulls_and_nan_alone_are_skipped(tmp_path: Path) -> None:
-    kinds = pa.struct(
-        [(n, pa.float64()) for n in ("min", "max")] + [(n, pa.int64()) for n in ("null_count", "nan_count")]
-    )
-    stats = pa.array([{"x": {"null_count": 2, "nan_count": 1}}], pa.struct([("x", kinds)]))
-    table = ss.create(tmp_path, schema=pa.schema([("x", pa.float64()), ("p", pa.int32())]), partitioning=["p"])
-    _add(table, pa.table({"path": ["p=1/f.parquet"], "size_bytes": [1], "row_count": [3], "stats": stats}))
-    assert table.scan("x = 1.5").files().num_rows == 0
-    assert table.scan("isnan(x)").files().num_rows == table.scan("x IS NULL").files().num_rows == 1
-
-
 def test_a_transaction_is_used_within_its_block_only(table: ss.Table) -> None:
     with table.transaction() as tx:
         pass

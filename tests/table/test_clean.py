@@ -80,12 +80,12 @@ def test_nothing_to_remove_makes_no_version(table: ss.Table) -> None:
 
 def test_a_dry_run_tells_the_same_and_removes_nothing(table: ss.Table) -> None:
     before, data = _index_files(table), _data_files(table)
-    told = table.clean(retain_versions=1, min_age=NOW, delete_data=True, dry_run=True)
+    result = table.clean(retain_versions=1, min_age=NOW, delete_data=True, dry_run=True)
     assert (table.version, _index_files(table), _data_files(table)) == (5, before, data)
-    assert set(told["kind"].to_pylist()) == {"data", "run"}
-    assert table.clean(retain_versions=1, min_age=NOW, delete_data=True).equals(told)
-    assert before - _index_files(table) == set(told.filter(pc.field("kind") == "run")["path"].to_pylist())
-    assert data - _data_files(table) == set(told.filter(pc.field("kind") == "data")["path"].to_pylist())
+    assert set(result["kind"].to_pylist()) == {"data", "run"}
+    assert table.clean(retain_versions=1, min_age=NOW, delete_data=True).equals(result)
+    assert before - _index_files(table) == set(result.filter(pc.field("kind") == "run")["path"].to_pylist())
+    assert data - _data_files(table) == set(result.filter(pc.field("kind") == "data")["path"].to_pylist())
 
 
 def test_rule_10_a_file_overwritten_and_synced_is_not_deleted_as_the_old_one(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_a_file_that_a_clean_removes_is_taken_back_by_nobody_however_it_is_known
     (lake / "p=1").mkdir()
     for name in (path, "p=1/b.parquet"):
         pq.write_table(pa.table({"x": [1]}), lake / name)
-    told = pa.table({"path": [path], "size_bytes": [(lake / path).stat().st_size], "row_count": [1]})
-    files = {"read": [path], "told": told}
+    declared = pa.table({"path": [path], "size_bytes": [(lake / path).stat().st_size], "row_count": [1]})
+    files = {"read": [path], "told": declared}
     with table.transaction() as tx:
         tx.add_files(files[before])
         if not is_alone:
@@ -163,9 +163,9 @@ def test_rule_07_what_a_dead_transaction_left_is_given_up_first_and_then_removed
     cleaner = ss.open(table.location)
     assert cleaner.clean(retain_versions=100, delete_data=True).num_rows == 0  # it may be running
     _age_all(table, tx)
-    told = cleaner.clean(retain_versions=100, delete_data=True, dry_run=True)
-    assert sorted(told["kind"].to_pylist()) == ["data", "task"] and cleaner.version == 5
-    assert cleaner.clean(retain_versions=100, delete_data=True).equals(told)
+    result = cleaner.clean(retain_versions=100, delete_data=True, dry_run=True)
+    assert sorted(result["kind"].to_pylist()) == ["data", "task"] and cleaner.version == 5
+    assert cleaner.clean(retain_versions=100, delete_data=True).equals(result)
     assert cleaner.history()["action"].to_pylist()[-1] == "fence" and cleaner.handle.instant.fenced == (tx.id,)
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"):
         tx.__exit__(None, None, None)

@@ -74,8 +74,8 @@ def test_rule_45_clean_removes_files_whose_names_are_its_own_and_no_others(tmp_p
     root = tmp_path / "project"
     table = _lake(tmp_path, index_path=root)
     own, foreign = _write(root, OWN), _write(root, FOREIGN)
-    told = table.clean()
-    assert {root / path for path in told["path"].to_pylist()} == own
+    result = table.clean()
+    assert {root / path for path in result["path"].to_pylist()} == own
     assert _standing(own) == set() and _standing(foreign) == foreign
     assert table.scan("x = 2").count() == 1 and table.verify(deep=True) == []
 
@@ -130,8 +130,8 @@ def test_clean_of_data_removes_nothing_behind_a_link(tmp_path: Path, is_folder: 
     assert table.scan().count() == 2
     with table.transaction() as tx:
         tx.remove([name])
-    told = table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-    assert "data" not in told["kind"].to_pylist() and _standing(foreign | {lake / name}) == foreign | {lake / name}
+    result = table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert "data" not in result["kind"].to_pylist() and _standing(foreign | {lake / name}) == foreign | {lake / name}
     assert table.scan().count() == 1
 
 

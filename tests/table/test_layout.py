@@ -13,13 +13,13 @@ import pytest
 import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
-from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, make_file, stats_of
 from skipstone.engine.column_layout import _Axis
 
 
 def _told(root: Path, spans: list[tuple], kind: pa.DataType | None = None) -> ss.Table:
-    table = told_table(root, kind)
-    add_told(table, *(told_file(f"f{n}", **told_stats(a=(*span, 0))) for n, span in enumerate(spans)))
+    table = bare_table(root, kind)
+    declare(table, *(file_row(f"f{n}", **stats_of(a=(*span, 0))) for n, span in enumerate(spans)))
     return table
 
 
@@ -70,16 +70,16 @@ def test_clustered_and_spread_columns_of_every_kind(tmp_path: Path, kind: pa.Dat
 
 
 def test_files_are_counted_by_what_is_known_of_them(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(
+    table = bare_table(tmp_path)
+    declare(
         table,
-        told_file("a", **told_stats(a=(1, 5, 0))),
-        told_file("b", **told_stats(a=(6, 9, 0))),
-        told_file("nulls", **told_stats(a=(None, None, 10))),
-        told_file("bare"),
-        told_file("half", **told_stats(a=(2, None, 0))),
-        told_file("empty", row_count=0),
-        told_file("log", kind="delete", file_group="g"),
+        file_row("a", **stats_of(a=(1, 5, 0))),
+        file_row("b", **stats_of(a=(6, 9, 0))),
+        file_row("nulls", **stats_of(a=(None, None, 10))),
+        file_row("bare"),
+        file_row("half", **stats_of(a=(2, None, 0))),
+        file_row("empty", row_count=0),
+        file_row("log", kind="delete", file_group="g"),
     )
     found = table.layout("a")
     assert (found.files, found.files_with_bounds, found.files_without_values, found.files_unknown) == (5, 2, 1, 2)
@@ -94,12 +94,12 @@ def test_tables_that_hold_little(tmp_path: Path) -> None:
     assert (one.depth_mean, one.depth_max) == (1, 1)
     constant = _told(tmp_path / "constant", [(3, 3)] * 4).layout("a")
     assert constant.domain == ("3", "3")
-    nulls = told_table(tmp_path / "nulls")
-    add_told(nulls, told_file("x", **told_stats(a=(None, None, 10))))
+    nulls = bare_table(tmp_path / "nulls")
+    declare(nulls, file_row("x", **stats_of(a=(None, None, 10))))
     found = nulls.layout("a")
     assert (found.files_with_bounds, found.files_without_values, found.files_unknown) == (0, 1, 0)
-    bare = told_table(tmp_path / "bare")
-    add_told(bare, told_file("x"), told_file("y"))
+    bare = bare_table(tmp_path / "bare")
+    declare(bare, file_row("x"), file_row("y"))
     found = bare.layout("a")
     assert (found.files_with_bounds, found.files_unknown, found.share_read) == (0, 2, 1)
     bare.drop_index("a", kind="stats")

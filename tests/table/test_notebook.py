@@ -206,8 +206,8 @@ def test_a_slow_plan_is_logged_with_its_steps(
         assert ss.open(tmp_path).scan("n = 1").count() == 1
     finally:
         observing._slow_plan_ms.cache_clear()
-    told = "\n".join(_lines(caplog))
-    assert all(part in told for part in warned) and bool(told) == bool(warned), told
+    text = "\n".join(_lines(caplog))
+    assert all(part in text for part in warned) and bool(text) == bool(warned), text
 
 
 def test_the_command_prints_slow_plans(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, kept_paths, live_paths, make_file, told_file, told_table
+from lake_strategies import bare_table, declare, file_row, kept_paths, live_paths, make_file
 
 FILES = ("f.parquet", "g.parquet", "h.parquet")
 
@@ -81,8 +81,8 @@ def test_rule_05_the_schema_and_the_indexes_of_now(table: ss.Table) -> None:
 
 
 def test_rule_18_the_states_of_then(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, told_file("f", commit="c1"), told_file("g", commit="c2"))
+    table = bare_table(tmp_path)
+    declare(table, file_row("f", commit="c1"), file_row("g", commit="c2"))
     for states in ({"c1": "failed"}, {"c1": "completed", "c2": "inflight"}):
         with table.transaction() as tx:
             tx.set_commit_state(states)
@@ -95,10 +95,10 @@ def test_rule_18_the_states_of_then(tmp_path: Path) -> None:
 
 def test_slices_are_those_of_then(tmp_path: Path) -> None:
     """Nothing that came since can be in the way: what would make a rollback conflict is undone as well."""
-    table = told_table(tmp_path)
+    table = bare_table(tmp_path)
 
     def add(path: str, kind: str, instant: str, commit: str | None = None) -> None:
-        add_told(table, told_file(path, kind=kind, file_group="g", slice_instant=instant, merge="whole", commit=commit))
+        declare(table, file_row(path, kind=kind, file_group="g", slice_instant=instant, merge="whole", commit=commit))
 
     add("b1", "base", "1")
     add("l1", "log", "1")

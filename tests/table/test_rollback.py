@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats, told_table
+from lake_strategies import bare_table, commit_rows, declare, file_row, kept_paths, make_file, stats_of
 
 NAMES = ("f", "g", "h")
 
@@ -114,7 +114,7 @@ def test_a_version_below_others_is_for_restore(table: ss.Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "message"),
     [
         (lambda t: t.optimize(), "optimize"),
         (lambda t: t.clean(min_age=dt.timedelta(0), retain_versions=1), "clean"),
@@ -124,22 +124,22 @@ def test_a_version_below_others_is_for_restore(table: ss.Table) -> None:
     ],
 )
 def test_what_changed_no_files_is_not_rolled_back(
-    table: ss.Table, act: Callable[[ss.Table], object], told: str
+    table: ss.Table, act: Callable[[ss.Table], object], message: str
 ) -> None:
     _remove(table, "f")
     act(table)
     version = table.version
-    with pytest.raises(ss.InvalidArgumentError, match=told):
+    with pytest.raises(ss.InvalidArgumentError, match=message):
         table.rollback()
     _remove(table, "g")
-    with pytest.raises(ss.InvalidArgumentError, match=rf"version {version} \({told}\).*restore\(\)"):
+    with pytest.raises(ss.InvalidArgumentError, match=rf"version {version} \({message}\).*restore\(\)"):
         table.rollback(3)
     assert table.rollback() == version + 2 and _values(table, "a = 105") == [105]
 
 
 def test_rule_18_states_go_back_unless_they_were_set_again(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, told_file("f", commit="c1"), told_file("g", commit="c2"))
+    table = bare_table(tmp_path)
+    declare(table, file_row("f", commit="c1"), file_row("g", commit="c2"))
 
     def state(**states: str) -> int:
         with table.transaction() as tx:
@@ -156,8 +156,8 @@ def test_rule_18_states_go_back_unless_they_were_set_again(tmp_path: Path) -> No
 
 
 def test_a_file_that_was_only_told_of_need_not_be_there(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, told_file("f", **told_stats(a=(1, 5, 0))), told_file("g", **told_stats(a=(100, 105, 0))))
+    table = bare_table(tmp_path)
+    declare(table, file_row("f", **stats_of(a=(1, 5, 0))), file_row("g", **stats_of(a=(100, 105, 0))))
     with table.transaction() as tx:
         tx.remove(["f", "g"])
     table.rollback()
@@ -167,8 +167,8 @@ def test_a_file_that_was_only_told_of_need_not_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("known", [{"modified": 5}, {"etag": "e"}])
 def test_a_told_file_of_known_identity_must_be_there(tmp_path: Path, known: dict) -> None:
-    table = told_table(tmp_path)
-    add_told(table, told_file("f", **known))
+    table = bare_table(tmp_path)
+    declare(table, file_row("f", **known))
     with table.transaction() as tx:
         tx.remove(["f"])
     with pytest.raises(ss.NotReadableError, match="f cannot be restored: it is missing"):
@@ -176,8 +176,8 @@ def test_a_told_file_of_known_identity_must_be_there(tmp_path: Path, known: dict
 
 
 def test_a_told_file_that_is_there_in_another_size(tmp_path: Path) -> None:
-    table = told_table(tmp_path)
-    add_told(table, told_file("f"))
+    table = bare_table(tmp_path)
+    declare(table, file_row("f"))
     with table.transaction() as tx:
         tx.remove(["f"])
     (tmp_path / "f").write_bytes(b"x")

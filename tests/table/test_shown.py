@@ -68,8 +68,8 @@ def test_ipython_shows_rows(table: ss.Table) -> None:
 
 def test_an_interactive_python_shows_rows(table: ss.Table) -> None:
     words = f"import skipstone as ss, pyarrow as pa\nss.open({table.location!r}).files()\npa.table({{'a': [1]}})\n"
-    told = subprocess.run([sys.executable, "-i", "-q"], input=words, capture_output=True, text=True, check=True)
-    lines = told.stdout.splitlines()
+    done = subprocess.run([sys.executable, "-i", "-q"], input=words, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
     assert lines[0].split()[:4] == ["file_id", "partition", "path", "size_bytes"]
     assert [line.split()[1] for line in lines[2:5]] == ["0.parquet", "1.parquet", "2.parquet"]
     assert lines[5] == "pyarrow.Table"

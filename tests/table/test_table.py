@@ -260,9 +260,9 @@ def test_columns_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
 def test_progress_is_told_to_a_function_or_as_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(3):
         pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet")
-    told: list[tuple[str, int, int | None]] = []
-    table = ss.create(tmp_path, progress=lambda *one: told.append(one))
-    assert ("footers", 3, 3) in told
+    collected: list[tuple[str, int, int | None]] = []
+    table = ss.create(tmp_path, progress=lambda *one: collected.append(one))
+    assert ("footers", 3, 3) in collected
     table.create_index("a", kind="bloom", progress=True)
     assert capsys.readouterr().err.rstrip().endswith("bloom(a) [########################] 3 of 3")
     with pytest.raises(ss.InvalidArgumentError, match="progress"):

@@ -356,9 +356,9 @@ def test_rule_46_a_commit_that_was_completed_since_is_a_change(tmp_path: Path) -
     make_file(tmp_path, "f.parquet", {"a": [1]})
     make_file(tmp_path, "g.parquet", {"a": [2]})
     table = ss.create(tmp_path, files=["f.parquet"])
-    told = {"path": ["g.parquet"], "size_bytes": [(tmp_path / "g.parquet").stat().st_size], "row_count": [1]}
+    declared = {"path": ["g.parquet"], "size_bytes": [(tmp_path / "g.parquet").stat().st_size], "row_count": [1]}
     with table.transaction() as tx:
-        tx.add_files(pa.table({**told, "commit": ["c1"], "file_group": ["g"]}))
+        tx.add_files(pa.table({**declared, "commit": ["c1"], "file_group": ["g"]}))
         tx.set_commit_state({"c1": "inflight"})
     read = table.version
     with ss.open(tmp_path).transaction() as tx:
