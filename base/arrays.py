@@ -184,7 +184,7 @@ def array_of(values: Sequence, arrow_type: pa.DataType) -> pa.Array:
     """An array of integers, booleans, texts or bytes, null where None."""
     valid = None
     if None in values:
-        valid = np.fromiter((value is not None for value in values), dtype=bool, count=len(values))
+        valid = np.array([value is not None for value in values])
     if arrow_type.id in _DTYPES:
         numbers = values if valid is None else [value or 0 for value in values]
         return from_numpy(np.fromiter(numbers, dtype=_DTYPES[arrow_type.id], count=len(values)), valid)

@@ -297,9 +297,9 @@ def _newest(older: Sequence[pa.Table], new: EntryBatch, *, drop_tombstones: bool
     first = first_of_each(together.column("key"))
     if drop_tombstones:
         first = first[~to_numpy(together.column("deleted"))[first]]
-    which, columns = from_numpy(first), [combine(column) for column in together.columns]
-    taken = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in columns]
-    return EntryBatch(taken[0], pa.Table.from_arrays(taken[1:-1], schema=new.values.schema), to_numpy(taken[-1]))
+    taken = together.take(from_numpy(first))
+    values, deleted = taken.select(new.values.column_names), to_numpy(taken.column(DELETED.name))
+    return EntryBatch(combine(taken.column(KEY.name)), values, deleted)
 
 
 def _keeps_oldest(levels: Sequence[Level], form: RunFormat) -> bool:

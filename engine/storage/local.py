@@ -13,13 +13,14 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import BinaryIO
 
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like.source import fsync_folder
-from .interface import Entry, FileMissingError, UnreachableError, check_in_index, check_inside, check_size
+from .interface import Entry, FileMissingError, UnreachableError, check_in_index, check_inside, check_size, leads_out
 from .places import StorageOptions
 from .threads import prefetched
 
@@ -30,6 +31,7 @@ _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link that is not followed, or leads t
 _NO_TARGET = (errno.ENOENT, errno.ELOOP)  # a link that leads nowhere, or to itself
 _FLUSHES_ALONE = 4  # up to so many flushes take less time than starting threads
 _FLUSH_THREADS = 4
+_OPEN_AT_ONCE = 64  # files
 _DURABLE_FOLDERS_MAX = 100_000
 _NEIGHBOURS_MAX = 1_000  # up to so many folders next to a new one are listed, because one flush covers their names
 _durable_folders: set[str] = set()  # folders whose names this process has flushed, or seen flushed
@@ -60,7 +62,7 @@ class LocalStorage:
     def local_path(self, path: str) -> str:
         """Return a file's path on this disk. A file outside the root is named by an absolute path or a file:// URI; an
         index names none."""
-        if self._is_index:
+        if self._is_index and leads_out(path):
             check_in_index(path)
         if path.startswith("file://"):
             return path[len("file://") :]
@@ -157,21 +159,20 @@ class LocalStorage:
             self.put(path, data)
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
-        def put(paths: Sequence[str]) -> None:
-            for path in paths:
-                with self._temporary(path) as (file, temporary), _Refusals(path):
-                    file.write(files[path])
-                    _flush(file)
-                    os.rename(temporary, self.local_path(path))
-            for folder, path in {os.path.dirname(self.local_path(path)): path for path in paths}.items():
-                with _Refusals(path):
-                    fsync_folder(folder)
-
-        # The disk does the flushes of several threads together. Neighbours are in one share, which flushes its folders.
-        threads = 0 if len(files) <= _FLUSHES_ALONE else _FLUSH_THREADS
-        paths, size = sorted(files), -(-len(files) // max(1, threads)) or 1
-        shares = [paths[first : first + size] for first in range(0, len(paths), size)]
-        list(prefetched(put, shares, threads, "skipstone-flush"))
+        names, folders = iter(files), dict[str, str]()
+        while paths := list(islice(names, _OPEN_AT_ONCE)):
+            with contextlib.ExitStack() as stack:
+                opened = [(path, *stack.enter_context(self._temporary(path))) for path in paths]
+                for path, file, _ in opened:
+                    with _Refusals(path):
+                        file.write(files[path])
+                        file.flush()
+                _flush_all([(path, partial(os.fsync, file.fileno())) for path, file, _ in opened])
+                for path, _, temporary in opened:
+                    with _Refusals(path):
+                        os.rename(temporary, self.local_path(path))
+            folders |= {os.path.dirname(self.local_path(path)): path for path in paths}
+        _flush_all([(path, partial(fsync_folder, folder)) for folder, path in folders.items()])
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self.local_path(path)
@@ -311,6 +312,21 @@ def _neighbours(folder: str) -> list[str]:
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
+
+
+def _flush_all(flushes: Sequence[tuple[str, Callable[[], None]]]) -> None:
+    """Flush files or folders, each with the path for its error; many by threads, whose flushes the disk does
+    together."""
+
+    def flush(share: Sequence[tuple[str, Callable[[], None]]]) -> None:
+        for path, one in share:
+            with _Refusals(path):
+                one()
+
+    # One share per thread: passing each flush to a pool takes as long as some flushes.
+    threads = 0 if len(flushes) <= _FLUSHES_ALONE else _FLUSH_THREADS
+    shares = [flushes[first :: threads or 1] for first in range(threads or 1)]
+    list(prefetched(flush, shares, threads, "skipstone-flush"))
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
