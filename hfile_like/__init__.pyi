@@ -9,7 +9,6 @@ from .id_scan import IdEntries as IdEntries
 from .id_scan import IdKeys as IdKeys
 from .key_layout import KeyLayout as KeyLayout
 from .merge import MergeSummary as MergeSummary
-from .merge import copy_with_tails as copy_with_tails
 from .merge import merge_runs as merge_runs
 from .reader import SortedFileReader as SortedFileReader
 from .rows import read_rows as read_rows

@@ -177,16 +177,6 @@ class Block:
         moved[:4] = codec.checksum_at(offset, memoryview(moved)[4:end]).to_bytes(4, "little")
         return bytes(moved)
 
-    def with_keys(self, keys: EncodedSection, offset: int, compressor: Compressor | None) -> bytes:
-        """Return the bytes of this block with other keys, for an offset of a file. Values are not decoded. Raise
-        CorruptionError if a section is damaged."""
-        sections = [_stored(keys, compressor)] * len(self._offsets)
-        for number in range(len(self._offsets)):
-            if number != 1:
-                codec_id, encoding, flags, _, uncompressed, _ = self._entry(number)
-                sections[number] = codec_id, encoding, flags, uncompressed, self._checked(number)
-        return _assembled(offset, self.entries, sections)
-
     def copied(self) -> Block:
         """Return this block in its own memory, with nothing decoded: it does not need the bytes that were read."""
         return Block(memoryview(bytes(self._view)), self.location, self.schema)

@@ -69,24 +69,6 @@ def decode_keys(encoding: int, data: memoryview, count: int, max_bytes: int, loc
     raise location.corruption("key encoding", f"key encoding {encoding} is not known")
 
 
-def encode_with_tails(keys: BlockKeys, tails: np.ndarray, compressor: Compressor | None) -> EncodedSection:
-    """Return the keys of a block with other last bytes: uint8 [width, n]. They must ascend, too."""
-    width = len(tails)
-    if isinstance(keys, FixedWidthKeys) and len(keys.columns) >= width:
-        head = FIXED_HEAD.pack(keys.width, len(keys.prefix)) + keys.prefix
-        data = np.empty(len(head) + keys.columns.size, dtype=np.uint8)
-        data[: len(head)] = np.frombuffer(head, dtype=np.uint8)
-        columns = data[len(head) :].reshape(keys.columns.shape)
-        columns[:-width] = keys.columns[:-width]
-        columns[-width:] = tails
-        return EncodedSection(ENCODING_FIXED, 0, data.data)
-    offsets, buffer = offsets_and_data(keys.to_arrow())
-    data = np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])].copy()
-    data[offsets[1:].astype(np.int64)[:, None] - width + np.arange(width)] = tails.T
-    changed = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return encode_keys(changed, compressor)
-
-
 def _shared_length(a: bytes, b: bytes) -> int:
     """Return how many leading bytes two keys share."""
     shorter = min(len(a), len(b))

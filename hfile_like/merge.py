@@ -21,12 +21,11 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError, SchemaError
 from .block import Block
 from .block_index import BlockBounds, BlockInfo
-from .block_keys import encode_with_tails, key_tails, lower_bound
+from .block_keys import lower_bound
 from .block_reader import READ_AHEAD_BYTES
 from .entries import Entries, check_ascending
 from .footer import TAIL_BYTES
 from .key_sort import newest_order
-from .lookup import batched
 from .reader import SortedFileReader
 from .scan import block_entries
 from .source import Source
@@ -89,29 +88,6 @@ def merge_runs(
         ahead_bytes = min(READ_AHEAD_BYTES, _AHEAD_BYTES // len(runs))
         _merge([_Cursor(reader, start, stop, ahead_bytes) for reader in readers], writer, drop_tombstones, keep)
         # Closed here and not by the stack: the summary is of a complete file.
-        writer.close()
-    return _summary_of(writer)
-
-
-def copy_with_tails(
-    run: SortedFileReader,
-    output: str | os.PathLike[str] | BinaryIO,
-    width: int,
-    change: Callable[[np.ndarray], np.ndarray],
-    **options: Unpack[WriterOptions],
-) -> MergeSummary:
-    """Write a file of the entries of a run with other last bytes of the keys: `change` returns those of some keys from
-    their own, uint8 [width, n]. Values are copied as stored. Raise InvalidArgumentError if the keys no longer ascend
-    from block to block; within a block the caller guarantees it."""
-    blocks = range(len(run.index.entries))
-    pairs = zip(run.index.infos(0, len(blocks)), run.read_blocks(blocks, READ_AHEAD_BYTES), strict=True)
-    with _MergingWriter(output, schema=run.schema, **options) as writer:
-        for batch in batched(pairs):
-            tails = [key_tails(block.keys, slice(0, block.entries), width).T for _, block in batch]
-            ends = np.cumsum([part.shape[1] for part in tails])
-            changed = np.split(change(np.concatenate(tails, axis=1)), ends[:-1], axis=1)
-            for (info, block), part in zip(batch, changed, strict=True):
-                writer.copy_with_tails(block, info, part)
         writer.close()
     return _summary_of(writer)
 
@@ -182,19 +158,6 @@ class _MergingWriter(SortedFileWriter):
             raise block.location.corruption("tombstones", message)
         self._flush()
         self._put_block(block.moved_to(self.size_bytes), info._replace(offset=self.size_bytes), bounds)
-
-    def copy_with_tails(self, block: Block, info: BlockInfo, tails: np.ndarray) -> None:
-        """Add a block with other ends of its keys, uint8 [width, n]. Raise InvalidArgumentError, CorruptionError."""
-        keys, width = block.keys, len(tails)
-        ends = (keys.key_at(i)[:-width] + tails[:, i].tobytes() for i in (0, len(keys) - 1))
-        first, last = ends
-        if first > last or (self._last_key is not None and first <= self._last_key):
-            raise InvalidArgumentError("keys with other last bytes do not ascend")
-        self._last_key = last
-        data = block.with_keys(encode_with_tails(keys, tails, self._compressor), self.size_bytes, self._compressor)
-        self._put_block(
-            data, info._replace(offset=self.size_bytes, length=len(data), first_key=first, last_key=last), {}
-        )
 
 
 class _Cursor:

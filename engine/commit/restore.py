@@ -148,8 +148,7 @@ def _state_then(newest: Instant, wanted: Instant, returning: np.ndarray) -> Inst
     for index in newest.indexes:
         old = then.get(index.id)
         if old is None:  # created since
-            holes = (*index.coverage.holes, *((number, number) for number in returning.tolist()))
-            indexes.append(replace(index, coverage=index.coverage.with_holes(holes)))
+            indexes.append(replace(index, coverage=index.coverage.with_returned(returning)))
         else:
             coverage = old.coverage.joined(between)
             indexes.append(replace(old, columns=index.columns, maintain=index.maintain, coverage=coverage))

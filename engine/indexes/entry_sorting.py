@@ -170,7 +170,8 @@ def with_merged_runs(index: IndexState, work: MergeContext, form: RunFormat) -> 
     """Return the index with fewer runs, and without the entries of removed files if there are many. With a damaged run,
     return it unchanged."""
     try:
-        runs = work.writing.compact(index.runs, f"{index.kind}{index.id}c", form, work.snapshot.numbers())
+        live = index.coverage.stored_ids(work.snapshot.numbers())
+        runs = work.writing.compact(index.runs, f"{index.kind}{index.id}c", form, live)
     except DAMAGE as error:
         warn_of_damage(error)
         return index

@@ -136,12 +136,12 @@ class CommitContext:
             tables.append(pa.table({**dict(zip(rows.column_names, rows.columns, strict=True)), **ids}))
         return pa.concat_tables(tables)
 
-    def copied_files(self, columns: Collection[str]) -> dict[int, tuple[int, int, int]]:
-        """Return old id -> (segment, new id, row groups) for each removed file that was copied into an added file.
-        The copy has the same rows and the same values in these columns (dotted paths)."""
+    def copied_files(self, columns: Collection[str]) -> dict[int, tuple[int, int]]:
+        """Return old id -> (segment, new id) for each removed file that was copied into an added file. The copy has the
+        same rows in the same row groups, and the same values in these columns (dotted paths)."""
         names = ("path", "file_id", "segment", "row_count", "row_groups")
         removed = {path: row for path, *row in zip(*(self.removed.column(n).to_pylist() for n in names), strict=True)}
-        found: dict[int, tuple[int, int, int]] = {}
+        found: dict[int, tuple[int, int]] = {}
         tops = {column.split(".")[0] for column in columns}
         for files in self.added:
             is_same = self.names_from.columns == self.after.columns and not tops & {*files.result.updated}
@@ -150,7 +150,7 @@ class CommitContext:
             for file_id, path, row_count, row_groups in zip(files.ids.tolist(), *rows, strict=True):
                 old = removed.get(copies.get(path, ""))
                 if old is not None and old[2:] == [row_count, row_groups]:
-                    found[old[0]] = old[1], file_id, row_groups
+                    found[old[0]] = old[1], file_id
         return found
 
     def parts_of(

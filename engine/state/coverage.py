@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
+from ...base.arrays import index_of
+
+MOVED_FILES_MAX, MOVED_RANGES_MAX = 1 << 22, 10_000  # of one index
 
 SegmentsOf = Callable[[np.ndarray], np.ndarray]  # the segments of files, by their numbers
 
@@ -39,10 +43,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The files that an index covers: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
+    """The files that an index covers: ranges of segments (inclusive), less holes (inclusive ranges of file ids).
+
+    moved    (first, last, now): entries of the files `first` to `last` are valid for as many files from `now` on, which
+             replaced them and have the same rows and indexed values. So the entries need not be written again
+    """
 
     segments: tuple[tuple[int, int], ...] = ()
     holes: tuple[tuple[int, int], ...] = ()
+    moved: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
     def up_to(cls, version: int) -> Coverage:
@@ -51,14 +60,15 @@ class Coverage:
 
     def with_segment(self, segment: int, holes: Iterable[int] = ()) -> Coverage:
         """Return this coverage and one more segment. `holes` are the ids of its files that the index does not cover."""
-        return Coverage(
-            joined_ranges([*self.segments, (segment, segment)]),
-            joined_ranges([*self.holes, *((h, h) for h in holes)]),
+        return replace(
+            self,
+            segments=joined_ranges([*self.segments, (segment, segment)]),
+            holes=joined_ranges([*self.holes, *((h, h) for h in holes)]),
         )
 
     def joined(self, other: Coverage) -> Coverage:
-        """Return the segments of both, with this one's holes."""
-        return Coverage(joined_ranges([*self.segments, *other.segments]), self.holes)
+        """Return the segments of both, with this one's holes and moves."""
+        return replace(self, segments=joined_ranges([*self.segments, *other.segments]))
 
     def is_whole(self, version: int) -> bool:
         """Return whether every file of a version is covered."""
@@ -66,7 +76,60 @@ class Coverage:
 
     def with_holes(self, holes: Iterable[tuple[int, int]]) -> Coverage:
         """Return the same segments with exactly these holes."""
-        return Coverage(self.segments, joined_ranges(holes))
+        return replace(self, holes=joined_ranges(holes))
+
+    def with_returned(self, ids: np.ndarray) -> Coverage:
+        """Return this coverage after files (uint64 ids) returned: they are holes, and their entries are their own."""
+        stored, now = self._moves()
+        stays = ~np.isin(stored, ids)
+        holes = [*self.holes, *((number, number) for number in ids.tolist())]
+        return self._with_moves(stored[stays], now[stays]).with_holes(holes)
+
+    def with_moved(self, old: np.ndarray, new: np.ndarray) -> Coverage:
+        """Return this coverage after files `old` were replaced by files `new` (uint64 ids) with the same rows. Return
+        it unchanged if these would be too many."""
+        stored, now = self._moves()
+        place = index_of(now[order := np.argsort(now)], old)
+        is_again = place >= 0  # entries of this file were moved to it before
+        now = now.copy()
+        now[order[place[is_again]]] = new[is_again]
+        moved = self._with_moves(np.append(stored, old[~is_again]), np.append(now, new[~is_again]))
+        return moved if len(moved.moved) <= MOVED_RANGES_MAX and len(now) + len(old) <= MOVED_FILES_MAX else self
+
+    def without_dead_moves(self, live: np.ndarray) -> Coverage:
+        """Return this coverage without the moves to files that are not in `live` (uint64 ids, ascending)."""
+        stored, now = self._moves()
+        stays = index_of(live, now) >= 0
+        return self if stays.all() else self._with_moves(stored[stays], now[stays])
+
+    def stored_ids(self, live: np.ndarray) -> np.ndarray:
+        """Return the ids (uint64, ascending) under which runs may have entries of live files (uint64, ascending)."""
+        stored, now = self._moves()
+        return np.union1d(live, stored[index_of(live, now) >= 0]) if len(stored) else live
+
+    def ids_now(self, stored: np.ndarray) -> np.ndarray:
+        """Return the file of each entry (uint64 [n]) from the id with which it is stored."""
+        if not self.moved:
+            return stored
+        first, last, now = np.array(self.moved, dtype=np.uint64).T
+        place = np.searchsorted(first, stored, side="right").astype(np.int64) - 1
+        is_moved = (place >= 0) & (stored <= last[place])
+        return np.where(is_moved, stored - first[place] + now[place], stored)
+
+    def _moves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return uint64 [n]: the stored ids, ascending, and the ids of the files now."""
+        parts = [np.arange(last - first + 1, dtype=np.uint64) for first, last, _ in self.moved]
+        stored = [part + np.uint64(first) for part, (first, *_) in zip(parts, self.moved, strict=True)]
+        now = [part + np.uint64(first) for part, (*_, first) in zip(parts, self.moved, strict=True)]
+        return np.concatenate([_no_ids(), *stored]), np.concatenate([_no_ids(), *now])
+
+    def _with_moves(self, stored: np.ndarray, now: np.ndarray) -> Coverage:
+        order = np.argsort(stored)
+        stored, now = stored[order], now[order]
+        breaks = np.flatnonzero((np.diff(stored) != 1) | (np.diff(now) != 1)) + 1
+        starts, ends = np.append(0, breaks), np.append(breaks - 1, len(stored) - 1)
+        ranges = np.stack([stored[starts], stored[ends], now[starts]], axis=1).tolist() if len(stored) else []
+        return replace(self, moved=tuple(map(tuple, ranges)))
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -122,6 +185,9 @@ class IdRanges:
         """Return how many ids of the set are not in `live` (uint64, ascending)."""
         among = np.searchsorted(live, self.last, side="right") - np.searchsorted(live, self.first)
         return self.count - int(among.sum())
+
+
+NOTHING_COVERED = Coverage()
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ from .coverage import DerivedColumn, IndexState, Run, distinct_name
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
 INSTANT_FORMAT = 1  # its guarantees: "Format 1" in LAYOUT.md
+REQUIRES_MOVED = "moved entries"  # a coverage has `moved`: a reader that ignores it would lose rows
 # A writer commits with a clock that is at most five minutes ahead of the storage's (`clock`). If an instant's own time
 # is further ahead, with a little margin for stores whose times are in seconds, it is not trusted.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
@@ -272,6 +273,8 @@ class Instant:
 def _document(instant: Instant) -> bytes:
     plain = {f.name: getattr(instant, f.name) for f in fields(instant) if f.init}
     plain["format"] = INSTANT_FORMAT
+    if any(index.coverage.moved for index in instant.indexes):
+        plain["requires"] = [REQUIRES_MOVED]
     plain["schema"] = _schema_text(instant.schema)
     plain["columns"] = [{"id": i, "path": p} for p, i in instant.columns.items()]
     plain["defaults"] = _defaults_text(instant.defaults)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from ...errors import CorruptionError, FormatVersionError, SchemaError
 from ...hfile_like.block_values import check_schema
 from ..predicates.coerce import is_list
-from .coverage import Coverage, DerivedColumn, Expression, IndexState, Run
+from .coverage import MOVED_FILES_MAX, Coverage, DerivedColumn, Expression, IndexState, Run
 from .fields import (
     FILE_ID_MAX,
     IDS_MAX,
@@ -47,7 +48,7 @@ from .fields import (
     text,
     unique_texts,
 )
-from .instant import COMMIT_STATES, INSTANT_FORMAT, FileSchema, Instant, checksum_of, seal_of
+from .instant import COMMIT_STATES, INSTANT_FORMAT, REQUIRES_MOVED, FileSchema, Instant, checksum_of, seal_of
 
 
 def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_part: bool = False) -> Instant:
@@ -69,10 +70,10 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
                 f"{INSTANT_FORMAT}: upgrade Skipstone, or remove the index's folder and create the index again if it "
                 "is older than 0.2.0"
             )
-        required = array(text)(plain.pop("requires", []))
-        if required:
+        unknown = [name for name in array(text)(plain.pop("requires", [])) if name != REQUIRES_MOVED]
+        if unknown:
             raise FormatVersionError(
-                f"{path}: the index uses {required[0]!r:.60}, which this version of Skipstone does not support: "
+                f"{path}: the index uses {unknown[0]!r:.60}, which this version of Skipstone does not support: "
                 "upgrade it"
             )
         if "checksum" in plain:
@@ -224,6 +225,21 @@ def _included(value: object) -> str:
     return text(value)
 
 
+def _moved(value: object) -> tuple[tuple[int, int, int], ...]:
+    """Read the files whose entries are those of files that they replaced."""
+    number = integer(0, FILE_ID_MAX)
+    moved = []
+    for each in array(array(number))(value):
+        if len(each) != 3 or each[1] < each[0] or each[2] + each[1] - each[0] > FILE_ID_MAX:
+            raise FieldError(f"{list(each)[:4]} is no range of files and the first of as many others")
+        moved.append((each[0], each[1], each[2]))
+    if any(second[0] <= first[1] for first, second in pairwise(moved)):
+        raise FieldError("the ranges of moved files do not ascend")
+    if sum(last - first + 1 for first, last, _ in moved) > MOVED_FILES_MAX:
+        raise FieldError(f"more than {MOVED_FILES_MAX:,} files are moved")
+    return tuple(moved)
+
+
 def _source(value: object) -> dict:
     source = _SOURCE(value)
     if source["kind"] != "directory" and not {"position", "table", "mark", "keys"} <= source.keys():
@@ -254,7 +270,11 @@ _INDEX_FIELDS = record(
         "options": mapping(text, plain),
         "maintain": one_of("commit", "refresh"),
         "runs": array(_RUN),
-        "coverage": record({"segments": ranges(0, VERSION_MAX), "holes": ranges(0, FILE_ID_MAX)}, Coverage),
+        "coverage": record(
+            {"segments": ranges(0, VERSION_MAX), "holes": ranges(0, FILE_ID_MAX), "moved": _moved},
+            Coverage,
+            optional=("moved",),
+        ),
     },
     IndexState,
 )

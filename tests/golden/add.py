@@ -233,7 +233,32 @@ def hudi(root: Path) -> Made:
     return "table", ["", "k = '3'", "k = '4'", "k = 'new'", "k = '30'", "p = 'b' AND v = 12"]
 
 
-TABLES: list[Callable[[Path], Made]] = [plain, hive, indexes, changes, slices, delta, iceberg, hudi]
+def moved(root: Path) -> Made:
+    """Files written again with the same rows, whose entries in secondary indexes stay where they are."""
+    from skipstone.engine.rows_by_key import exchange
+
+    lake, usual = root / "table", exchange._BULK_ROWS
+    lake.mkdir()
+    for file in range(4):
+        ids = range(20 * file, 20 * file + 20)
+        rows = pa.table({"id": ids, "s": [f"k{i % 9}" for i in ids], "v": [0] * 20})
+        pq.write_table(rows, lake / f"{file}.parquet", row_group_size=6)
+    with ss.create(lake) as table:
+        table.create_index("id", kind="secondary")
+        table.create_index("s", kind="secondary", include=["id"])
+        exchange._BULK_ROWS = 1  # so that 80 rows are changed as many are
+        try:
+            table.update({"v": "1"}, "id IN (3, 45, 66)")
+            table.upsert(pa.table({"id": [3, 30, 500], "v": [2, 2, 2]}), on="id")
+            table.update({"s": "'other'"}, "id = 31")
+            table.restore(table.version - 1)
+            table.update({"v": "3"}, "true")
+        finally:
+            exchange._BULK_ROWS = usual
+    return "table", ["", "id = 3", "id = 500", "s = 'k3'", "s = 'other'", "id IN (30, 45, 66)"]
+
+
+TABLES: list[Callable[[Path], Made]] = [plain, hive, indexes, changes, slices, delta, iceberg, hudi, moved]
 
 
 def main(wanted: list[str]) -> None:

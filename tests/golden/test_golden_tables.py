@@ -56,7 +56,7 @@ def test_golden_tables_are_never_made_again() -> None:
     assert recorded == {f"{name}.tar.gz": golden_tables.checksum(name) for name in golden_tables.names()}
 
 
-@pytest.mark.parametrize("name", ["changes-0.2.0", "hive-0.2.0", "plain-0.2.0"])
+@pytest.mark.parametrize("name", ["changes-0.2.0", "hive-0.2.0", "moved-0.2.0", "plain-0.2.0"])
 def test_a_reader_that_was_written_from_the_documents_finds_the_files(name: str) -> None:
     with golden_tables.place(name) as root:
         golden_tables.restore(name, root)

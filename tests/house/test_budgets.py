@@ -14,20 +14,20 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_335, 24),
+    "hfile_like": (5_270, 24),
     ".": (1_745, 12),  # base/ and the modules of the root
     "engine/parquet": (1_776, 9),
     "engine/scan": (8_617, 30),
-    "serve": (1_100, 8),
-    "engine/commit": (4_690, 16),
-    "engine/state": (4_105, 15),
+    "serve": (1_099, 8),
+    "engine/commit": (4_689, 16),
+    "engine/state": (4_194, 15),
     "engine/storage": (1_987, 8),
     "engine/tasks": (1_226, 7),
     "engine/predicates": (5_921, 22),
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_297, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_123, 45),
+    "engine/indexes": (8_024, 44),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_921, 25),
     "engine": (5_577, 27),  # its own modules, and advice/

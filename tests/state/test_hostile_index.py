@@ -215,6 +215,23 @@ def test_odd_json_is_refused(copy, answers, text):
     assert _use(root, answers).startswith("open: ")
 
 
+@pytest.mark.parametrize(
+    "moved",
+    [
+        *(None, 7, [7], [[1, 2]], [[2, 1, 5]], [[1, 1, 2, 3]], [[5, 6, 9], [6, 7, 20]], [[3, 3, 9], [1, 1, 8]]),
+        *([[0, 1 << 23, 0]], [[-1, 2, 5]], [[0, 2, (1 << 64) - 2]], [[1.5, 2, 3]]),
+    ],
+    ids=repr,
+)
+def test_moved_files_that_cannot_be_are_refused(copy, answers, moved):
+    root = copy()
+    document = _document(_newest(root))
+    (index,) = (each for each in document["indexes"] if each["kind"] == "secondary")
+    index["coverage"]["moved"] = moved
+    _seal(_newest(root), json.dumps(document).encode())
+    assert _use(root, answers) == "open: CorruptionError"
+
+
 @pytest.mark.parametrize("number", [0, 2, 13, "1", None])
 def test_instant_of_another_format_is_refused_as_such(copy, answers, number):
     root = copy()

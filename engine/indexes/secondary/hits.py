@@ -17,6 +17,7 @@ from ....hfile_like import SortedFileReader
 from ....hfile_like.block import Block
 from ....hfile_like.lookup import RowSelection
 from ...state import Run
+from ...state.coverage import Coverage
 from ...state.runs import RunReaders
 from ..probe_results import Positions
 from .format import PLAIN, EntryLayout, positions_of, tails_places, tails_rows
@@ -133,13 +134,14 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
     return [block.first_key for block in blocks], [block.last_key for block in blocks]
 
 
-def hits_of(selection: RowSelection, layout: EntryLayout) -> Hits:
-    """Return the contents of entries."""
+def hits_of(selection: RowSelection, layout: EntryLayout, coverage: Coverage) -> Hits:
+    """Return the contents of entries of an index with that coverage, which knows the files that they are of now."""
     try:
         tails = selection.key_tails(layout.place_bytes)
     except InvalidArgumentError as error:
         raise CorruptionError(f"{error}; rebuild the index", check="key") from None
-    ids, groups = tails_places(tails)
+    stored_ids, groups = tails_places(tails)
+    ids = coverage.ids_now(stored_ids)
     if not layout.is_plain:
         ones, more = np.ones(len(ids), dtype=np.int32), pa.nulls(len(ids), pa.binary())
         return Hits(ids, groups, tails_rows(tails), ones, more)

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import to_numpy
+from ....base.arrays import from_numpy, to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import SchemaError
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
-from ...state.coverage import without_lost
+from ...state.coverage import is_covered, without_lost
 from ...state.run_format import SHARD_BYTES
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_type
@@ -109,6 +109,7 @@ class SecondaryKind(IndexKind):
         from ..entry_sorting import with_merged_runs
 
         layout = layout_of(index.options.get("include"))
+        index = replace(index, coverage=index.coverage.without_dead_moves(work.snapshot.numbers()))
         return with_merged_runs(index, work, run_format(index.options["shard_bytes"], layout=layout))
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
@@ -133,7 +134,7 @@ class SecondaryKind(IndexKind):
 
     def rows_reader(self, snapshot: Snapshot, index: IndexState, runs: Sequence[Run]) -> SecondaryReader:
         layout = layout_of(index.options.get("include"))
-        return SecondaryReader(snapshot.readers, runs, _types(snapshot.instant, index), layout)
+        return SecondaryReader(snapshot.readers, runs, _types(snapshot.instant, index), layout, index.coverage)
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
@@ -146,7 +147,7 @@ class SecondaryKind(IndexKind):
             has_elements = derived is not None and derived.expression is None
             runs = [run for run in index.runs if run.path not in damaged]
             layout = layout_of(index.options.get("include"))
-            reader = SecondaryReader(snapshot.readers, runs, types, layout, has_elements=has_elements)
+            reader = SecondaryReader(snapshot.readers, runs, types, layout, index.coverage, has_elements=has_elements)
             for fit in matches_of(bound, names, has_elements=has_elements):
                 ranges = key_ranges(code, fit.key_parts)
                 probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges)))
@@ -188,26 +189,44 @@ def _built(
 
 
 def _built_by_commit(index: IndexState, work: CommitContext, data: Storage) -> IndexState:
-    """Return the index with entries of the files that a commit adds: copies of old entries, or a new run."""
-    from .copies import with_copies
+    """Return the index with the files that a commit adds: old entries that are valid for them, or a new run."""
 
     def path_of(shard: int) -> str:
         return work.writing.path(f"{index.kind}{index.id}-{shard}")
 
-    layout = layout_of(index.options.get("include"))
-    form = run_format(index.options["shard_bytes"], layout=layout)
-    names = [*work.after.names_of(index), *filter(None, included_names(work.after, index))]
-    columns = [path for name in names for path in source_of(work.after, index, name).paths]
-    runs, copied = with_copies(index, work, columns, layout, form)
+    index, moved = _with_moved_entries(index, work)
     files = work.added_files()
-    files = files.filter(pc.invert(pc.is_in(files.column("file_id"), value_set=pa.array(copied, pa.uint64()))))
-    holes: list[int] = []
+    files = files.filter(pc.invert(pc.is_in(files.column("file_id"), value_set=from_numpy(moved))))
+    runs, holes = index.runs, list[int]()
     if files.num_rows:
         segments = (work.version, work.version)
         job = BuildContext(work.writing.transaction, work.writing.leftovers)
         new, holes = _built(data, work.after, index, files, work.writing.storage, path_of, segments, job)
         runs += new
     return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
+
+
+def _with_moved_entries(index: IndexState, work: CommitContext) -> tuple[IndexState, np.ndarray]:
+    """Return the index after the files that a commit writes again with the same rows and indexed values, and the ids of
+    the new files (uint64). A row that gets other values in other columns keeps its position, so the entries of its file
+    are valid for the new file: only the coverage changes."""
+    names = [*work.after.names_of(index), *filter(None, included_names(work.after, index))]
+    copied = work.copied_files([path for name in names for path in source_of(work.after, index, name).paths])
+    old = np.array(sorted(copied), dtype=np.uint64)
+    segments, new = np.array([copied[i] for i in old.tolist()], dtype=np.uint64).reshape(-1, 2).T
+    covered = is_covered(index.coverage, segments, old)
+    old, new, segments = old[covered], new[covered], segments[covered]
+    coverage = index.coverage.with_moved(old, new)
+    if coverage is index.coverage or not len(old):
+        return index, np.empty(0, dtype=np.uint64)
+    runs = [
+        # so that a damaged run also uncovers the new files
+        replace(run, segments=(run.segments[0], work.version))
+        if ((run.segments[0] <= segments) & (segments <= run.segments[1])).any()
+        else run
+        for run in index.runs
+    ]
+    return replace(index, runs=tuple(runs), coverage=coverage), new
 
 
 def _up_to(files: pa.Table, rows: int) -> int:

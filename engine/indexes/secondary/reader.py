@@ -17,6 +17,7 @@ from ....base.ordered_keys import NULL_MARK, VALUE_MARK, OrderedCode
 from ....hfile_like import prefix_successor
 from ....hfile_like.lookup import batched, find_ranges
 from ...state import Run
+from ...state.coverage import NOTHING_COVERED, Coverage
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import BUILD_THREADS, prefetched, side_by_side
 from ..probe_results import Positions
@@ -45,10 +46,12 @@ class SecondaryReader:
         runs: Sequence[Run],
         kinds: Sequence[pa.DataType],
         layout: EntryLayout = PLAIN,
+        coverage: Coverage = NOTHING_COVERED,
         *,
         has_elements: bool = False,
     ):
-        self.code, self.layout = OrderedCode(kinds), layout
+        """`coverage`: of the index, which knows the files that entries are of now."""
+        self.code, self.layout, self._coverage = OrderedCode(kinds), layout, coverage
         self.has_elements = has_elements
         self._readers, self._runs = readers, tuple(runs)
 
@@ -91,7 +94,7 @@ class SecondaryReader:
         null, else those with a value. Blocks are read from that end of the keys until there are enough rows."""
         start, stop = (NULL_MARK, VALUE_MARK) if nulls else (VALUE_MARK, prefix_successor(VALUE_MARK) or b"")
         ends = [
-            _RunEnd(self._readers, run, start, stop, last, self.layout)
+            _RunEnd(self._readers, run, start, stop, last, self.layout, self._coverage)
             for run, _ in self._runs_within(KeyRanges([start], [stop]))
         ]
         while True:
@@ -120,7 +123,11 @@ class SecondaryReader:
     def value_counts(self, ids: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
         """Return the values of each column, and the number of rows with them (int64 [n]), in some files (uint64 ids,
         ascending). The same values may occur several times."""
-        ends = [_RunEnd(self._readers, run, *_EVERY, False, self.layout) for run in self._runs if run.entries]
+        ends = [
+            _RunEnd(self._readers, run, *_EVERY, False, self.layout, self._coverage)
+            for run in self._runs
+            if run.entries
+        ]
         for end in ends:
             end.read_more(len(end.blocks_left))
         keys, hits = _complete(ends, last=False)
@@ -173,7 +180,7 @@ class SecondaryReader:
                     )
                     if len(found):
                         numbers = np.concatenate([np.arange(low, high) for (_, low, high), _ in some])
-                        yield numbers[found], hits_of(selection, self.layout)
+                        yield numbers[found], hits_of(selection, self.layout, self._coverage)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -205,7 +212,7 @@ class SecondaryReader:
         for some in batched(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
             found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
             if len(found):
-                yield Found(run, selection, hits_of(selection, self.layout))
+                yield Found(run, selection, hits_of(selection, self.layout, self._coverage))
 
 
 class _RunEnd:
@@ -215,9 +222,18 @@ class _RunEnd:
     keys, hits     the entries that were read
     """
 
-    def __init__(self, readers: RunReaders, run: Run, start: bytes, stop: bytes, last: bool, layout: EntryLayout):
+    def __init__(
+        self,
+        readers: RunReaders,
+        run: Run,
+        start: bytes,
+        stop: bytes,
+        last: bool,
+        layout: EntryLayout,
+        coverage: Coverage,
+    ):
         self._run, self._range, self._last, self._read_next = run, (start, stop), last, 1
-        self._layout = layout
+        self._layout, self._coverage = layout, coverage
         with reading_run(run):
             self._blocks = RunBlocks(readers, run, 1, layout)
             indices = list(self._blocks.between(start, stop))
@@ -240,7 +256,7 @@ class _RunEnd:
             for some in batched(([self._range], block) for block in self._blocks.read(sorted(chosen))):
                 found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
                 if len(found):
-                    self.hits.append(hits_of(selection, self._layout))
+                    self.hits.append(hits_of(selection, self._layout, self._coverage))
                 for block, cut in zip(selection.blocks, selection.slices, strict=True):
                     self.keys.append(block.keys.to_arrow().take(from_numpy(selection.rows[cut])))
 

@@ -1,4 +1,4 @@
-"""Entries of a secondary index are copied if files are written again with the same rows: look-ups find every row."""
+"""Files that are written again with the same rows keep their entries in a secondary index: look-ups find every row."""
 
 from __future__ import annotations
 
@@ -12,28 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import examples, few_of
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from skipstone.engine.indexes.secondary import copies
 from skipstone.engine.rows_by_key import exchange
+from skipstone.engine.state import coverage
 
 ROWS = 60
 
 
 @pytest.fixture
-def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many files each commit copied the entries of."""
-    counts: list[int] = []
-    real = copies.with_copies
-
-    def counted(*arguments: Any) -> Any:
-        result = real(*arguments)
-        counts.append(len(result[1]))
-        return result
-
-    monkeypatch.setattr(copies, "with_copies", counted)
+def many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of rows counts as many: the commit, and not each task, makes the entries of new files."""
     monkeypatch.setattr(exchange, "_BULK_ROWS", 1)
-    return counts
+
+
+def _moved(table: ss.Table) -> list[int]:
+    """How many files of each index have the entries of files that they replaced."""
+    coverages = [index.coverage for index in table.handle.instant.indexes if index.kind == "secondary"]
+    return [sum(last - first + 1 for first, last, _ in coverage.moved) for coverage in coverages]
 
 
 def _rows(seed: int, first: int, values: int) -> pa.Table:
@@ -63,7 +59,6 @@ def _lake(folder: Path, seed: int, files: int, values: int) -> ss.Table:
 
 
 def _check(table: ss.Table, model: dict[str, dict[str, Any]], values: int) -> None:
-    assert set(table.indexes()["files_covered"].to_pylist()) == {table.files().num_rows}
     assert table.verify(deep=True) == []
     for number in few_of(range(values), 4):
         name = f"{'n' * (number % 4)}{number}"
@@ -88,7 +83,7 @@ def _check(table: ss.Table, model: dict[str, dict[str, Any]], values: int) -> No
     values=st.integers(1, 12),
     changes=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(1, 50)), min_size=1, max_size=3),
 )
-@settings(max_examples=examples(4), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 def test_every_row_is_found_after_changes(tmp_path_factory, column, seed, files, values, changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchange, "_BULK_ROWS", 1)
@@ -105,24 +100,30 @@ def test_every_row_is_found_after_changes(tmp_path_factory, column, seed, files,
                 model[row["id"]] = {**nothing, **model.get(row["id"], {}), **row}
             for row in model.values():
                 row["tags"] = row["tags"] or []
+            assert set(table.indexes()["files_covered"].to_pylist()) == {table.files().num_rows}
             _check(table, model, values)
 
 
-def test_entries_are_copied_where_the_rows_stay(tmp_path: Path, copied: list[int]) -> None:
+def test_entries_stay_where_the_rows_stay(tmp_path: Path, many_rows: None) -> None:
     table = _lake(tmp_path / "t", 3, 4, 10)
-    before = table.version
+    before, runs = table.version, [index.runs for index in table.handle.instant.indexes]
     table.update({"v": "v + 1"}, "id IN ('k1', 'k61', 'k121', 'k181')")
-    assert (table.version, copied) == (before + 1, [4, 4, 4, 4])
+    assert (table.version, _moved(table)) == (before + 1, [4, 4, 4, 4])
+    paths = [[run.path for run in of_index] for of_index in runs[1:]]
+    assert [[run.path for run in index.runs] for index in table.handle.instant.indexes[1:]] == paths
+    table.update({"v": "v + 1"}, "id = 'k1'")  # the file of that row again
+    assert _moved(table) == [4, 4, 4, 4]
     table.update({"number": "number + 1"}, "id = 'k121' OR id = 'k190'")  # two indexes have the numbers
-    assert sorted(copied[4:]) == [0, 0, 2, 2]
+    assert _moved(table) == [4, 4, 4, 4]
     table.delete("id = 'k2'")
-    assert set(copied[8:]) == {0}
+    assert table.verify(deep=True) == []
     table.optimize()
+    assert _moved(table) == [3, 1, 1, 3], "moves to files that are gone are dropped"
     table.update({"v": "v + 1"}, "v >= 0")
-    assert copied[-1] == table.files().num_rows
+    assert _moved(table) == [4, 4, 4, 4]
 
 
-def test_a_file_with_an_empty_row_group_is_not_copied_wrongly(tmp_path: Path, copied: list[int]) -> None:
+def test_a_file_with_an_empty_row_group_is_found_by_its_own_entries(tmp_path: Path, many_rows: None) -> None:
     folder = tmp_path / "t"
     folder.mkdir()
     parts = [_rows(1, 0, 5), _rows(1, 0, 5).slice(0, 0), _rows(2, ROWS, 5)]
@@ -138,30 +139,98 @@ def test_a_file_with_an_empty_row_group_is_not_copied_wrongly(tmp_path: Path, co
     assert table.verify(deep=True) == []
 
 
-def test_a_damaged_run_is_not_copied(tmp_path: Path, copied: list[int]) -> None:
+def test_a_damaged_run_covers_none_of_the_new_files(tmp_path: Path, many_rows: None) -> None:
     table = _lake(tmp_path / "t", 5, 2, 10)
+    table.upsert(pa.table({"id": ["k70", "new"], "v": pa.array([-1, -2], pa.int32())}), on="id")
     runs = [path for path in (tmp_path / "t" / ".skipstone").rglob("*") if path.is_file() and "p1" in path.name]
+    assert runs
     for path in runs:
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 255
         path.write_bytes(data)
     table = ss.open(tmp_path / "t")
     with pytest.warns(UserWarning, match="damaged"):
-        table.update({"v": "-1"}, "v >= 0")
-    assert table.scan("id = 'k70'").to_table()["v"].to_pylist() == [-1]
+        assert table.scan("id = 'k70'").to_table()["v"].to_pylist() == [-1]
 
 
-def test_copies_and_builds_find_the_same_rows(tmp_path: Path, copied: list[int]) -> None:
-    def answers(name: str, *, copies_entries: bool) -> Iterator[list[str]]:
+def test_moved_and_built_entries_find_the_same_rows(tmp_path: Path, many_rows: None) -> None:
+    def answers(name: str, moves_max: int) -> Iterator[list[str]]:
         table = _lake(tmp_path / name, 9, 5, 6)
         with pytest.MonkeyPatch.context() as patch:
-            if not copies_entries:
-                patch.setattr(copies, "_SHARE_MIN", 0)
+            patch.setattr(coverage, "MOVED_RANGES_MAX", moves_max)
             table.upsert(
                 pa.table({"id": [f"k{i}" for i in range(0, 400, 3)], "v": pa.array([7] * 134, pa.int32())}), "id"
             )
+        assert _moved(table) == [5 if moves_max else 0] * 4
         for number in range(6):
             yield sorted(table.scan(f"number = {number}").to_table()["id"].to_pylist())
 
-    assert list(answers("a", copies_entries=True)) == list(answers("b", copies_entries=False))
-    assert copied == [5] * 4 + [0] * 4
+    assert list(answers("a", 100)) == list(answers("b", 0))
+
+
+class History:
+    """A table, the ids of its rows by version, and what may happen to it."""
+
+    def __init__(self, folder: Path, seed: int):
+        self.random = random.Random(seed)
+        self.values = 8
+        self.table = _lake(folder, seed, 3, self.values)
+        self.versions: dict[int, dict[str, dict[str, Any]]] = {}
+        self.note()
+
+    def note(self) -> dict[str, dict[str, Any]]:
+        """The rows of the newest version, read without a predicate and so without an index."""
+        rows = {row["id"]: row for row in self.table.scan().to_table().to_pylist()}
+        for row in rows.values():
+            row["tags"] = row["tags"] or []
+        return self.versions.setdefault(self.table.version, rows)
+
+    def update(self) -> None:
+        self.table.update({"v": "v + 1"}, f"number <= {self.random.randrange(self.values)}")
+
+    def update_keys(self) -> None:
+        self.table.update({"number": "(number + 1) % 8"}, f"number = {self.random.randrange(self.values)}")
+
+    def upsert(self) -> None:
+        ids = [f"k{i}" for i in self.random.sample(range(5 * ROWS), 9)]
+        self.table.upsert(pa.table({"id": ids, "v": pa.array([-7] * 9, pa.int32())}), on="id")
+
+    def delete(self) -> None:
+        self.table.delete(f"id = 'k{self.random.randrange(3 * ROWS)}'")
+
+    def optimize(self) -> None:
+        self.table.optimize()
+
+    def purge(self) -> None:
+        self.table.purge()
+        self.versions = {}
+
+    def drop_and_create(self) -> None:
+        """An index that is made later, and does not know the files of older versions."""
+        self.table.drop_index("id", kind="secondary")
+        self.table.create_index("id", kind="secondary")
+
+    def refresh(self) -> None:
+        self.table.refresh_index("id", kind="secondary")
+
+    def restore(self) -> None:
+        self.table.restore(self.random.choice([*self.versions]) if self.versions else self.table.version)
+
+
+@given(st.integers(0, 1 << 20), st.lists(st.integers(0, 1 << 20), min_size=4, max_size=12))
+@settings(max_examples=examples(2, 200), deadline=None, phases=[Phase.reuse, Phase.generate])
+def test_every_version_of_a_history_is_read_by_its_entries(tmp_path_factory, seed, choices):
+    acts = ["update", "update", "upsert", "update_keys", "delete", "optimize", "drop_and_create", "refresh"]
+    acts += ["restore", "restore", "restore", "purge"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "_BULK_ROWS", 1)
+        history = History(tmp_path_factory.mktemp("lake") / "t", seed)
+        for choice in choices:
+            getattr(history, acts[choice % len(acts)])()
+            _check(history.table, history.note(), history.values)
+        for version, rows in history.versions.items():
+            table = ss.open(history.table.location, version=version)
+            for i in range(0, 4 * ROWS, 17):
+                found = table.scan(f"id = 'k{i}'").to_table().to_pylist()
+                wanted = [rows[key] for key in [f"k{i}"] if key in rows]
+                assert [{**row, "tags": row["tags"] or []} for row in found] == wanted
