@@ -381,16 +381,10 @@ def _partition_misfits(texts: Sequence[str], fields: Sequence[pa.Field]) -> dict
     try:
         hive.typed_values(texts, fields)
         return {}
-    except SchemaError:
-        return {text: reason for text in texts if (reason := _partition_misfit(text, fields)) is not None}
-
-
-def _partition_misfit(text: str, fields: Sequence[pa.Field]) -> str | None:
-    try:
-        hive.typed_values([text], fields)
     except SchemaError as error:
-        return str(error)
-    return None
+        if len(texts) == 1:
+            return {texts[0]: str(error)}
+    return {text: reason for one in texts for text, reason in _partition_misfits([one], fields).items()}
 
 
 def without(

@@ -257,10 +257,6 @@ class CachedRun:
                 thing = self._cache.put((self.key, name), thing, bytes_of(thing))
         return thing
 
-    def loaded_if_room(self, name: Hashable, size_bytes: int, load: Callable[[], T]) -> T | None:
-        """Call `Cache.load_if_room`."""
-        return self._cache.load_if_room((self.key, name), size_bytes, load)
-
     def between(
         self, reader: SortedFileReader, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]
     ) -> IdEntries:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ...base.arrays import is_utf8
 from ..storage.interface import leads_out
 
 Field = Callable[[Any], Any]
@@ -101,17 +102,9 @@ def integer(low: int, high: int) -> Field:
 
 def text(value: Any) -> str:
     """Check a string: UTF-8 must be able to encode it."""
-    if type(value) is not str or not (value.isascii() or _is_encodable(value)):
+    if type(value) is not str or not (value.isascii() or is_utf8(value)):
         raise FieldError(f"{_shown(value)} is no text")
     return value
-
-
-def _is_encodable(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def flag(value: Any) -> bool:

@@ -171,8 +171,8 @@ class RunReaders:
         """Return the rows of a group of filters if groups are cached and there is room: see `Cache.load_if_room`."""
         if not self.keeps_groups:
             return None
-        name = ("group", section.name)
-        return self._opened(run)[1].loaded_if_room(name, section.rows * section.stride, load)
+        key = self._opened(run)[1].key, ("group", section.name)
+        return self._cache.load_if_room(key, section.rows * section.stride, load)
 
     def begin_query(self) -> None:
         """Begin the next query of groups of filters: see `Cache.load_if_room`."""
