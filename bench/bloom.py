@@ -77,7 +77,7 @@ def _contains_all(built: Any, probes: list) -> list[bool]:
 
 def main() -> None:
     libraries = ["rbloom", "fastbloom-rs"]
-    bench = Bench("bloom", f"Bloom filters at {FPP:.0%}", rerun="make bench NAME=bloom", libraries=libraries)
+    bench = Bench("bloom", f"Bloom filters at {FPP:.0%}", libraries=libraries)
     # A batch that is large enough to load the kernels, so that no time below includes loading them.
     SplitBlockFilter.build(pa.array(np.arange(5_000_000)))
     for kind, count in ((TEXTS, CACHED), (INTS, CACHED), (INTS, LARGE)):

@@ -44,7 +44,7 @@ def write_lake(folder: Path) -> None:
 
 
 def main() -> None:
-    bench = Bench("cold", "A look-up in a new process", "make bench NAME=cold", libraries=["duckdb"])
+    bench = Bench("cold", "A look-up in a new process", libraries=["duckdb"])
     with tempfile.TemporaryDirectory() as temporary:
         lake = Path(temporary) / "lake"
         lake.mkdir()

@@ -35,7 +35,6 @@ def main() -> None:
     bench = Bench(
         "first_rows",
         f"The first rows of an order, any rows, and groups: {FILES} files, {FILES * ROWS:,} rows",
-        "make bench NAME=first_rows",
         libraries=["duckdb", "polars"],
     )
 

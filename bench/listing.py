@@ -55,7 +55,6 @@ def run(
     bench = Bench(
         "listing",
         f"Files and partitions without listing: {shape.files:,} files in {shape.partitions:,} partitions",
-        rerun="make bench NAME=listing",
         libraries=["deltalake", "duckdb"],
         results=results,
     )

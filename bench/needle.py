@@ -47,7 +47,6 @@ def main() -> None:
     bench = Bench(
         "needle",
         f"A needle in lineitem SF{sf:g}: {files} files x 3 row groups",
-        rerun="make bench NAME=needle",
         libraries=["duckdb", "polars", "deltalake"],
     )
     misses = [(KEY, [key]) for key in random_uuids(200, np.random.default_rng(2)).to_pylist()]

@@ -114,7 +114,7 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
             "",
             f"## {documents[name]['title']}",
             "",
-            f"[{name}.md]({name}.md), `{documents[name]['rerun']}`",
+            f"[{name}.md]({name}.md), `make bench NAME={name}`",
             "",
         )
         if not rows:

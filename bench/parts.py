@@ -36,7 +36,7 @@ DOCUMENT_QUERIES = {"JSON: the rows of one user": f"({PATH}) = 'u4711'"}
 
 def main() -> None:
     count = int(os.environ.get("SKIPSTONE_BENCH_LINES", "3000000"))
-    bench = Bench("parts", f"Parts of values, {count:,} log lines", "make bench NAME=parts", libraries=["duckdb"])
+    bench = Bench("parts", f"Parts of values, {count:,} log lines", libraries=["duckdb"])
     lines = ["## Indexes", "", "| index | build / read by pyarrow | index / column |", "| --- | ---: | ---: |"]
     with tempfile.TemporaryDirectory() as index:
         lakes: list[tuple[Path, str, str, list[IndexKindName], dict[str, str]]] = [

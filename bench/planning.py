@@ -49,7 +49,6 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
     bench = Bench(
         "planning",
         f"Planning over the statistics of {files:,} files",
-        rerun="make bench NAME=planning",
         libraries=["deltalake", "duckdb"],
         results=results,
     )

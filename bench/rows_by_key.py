@@ -225,7 +225,6 @@ def main() -> None:
     bench = Bench(
         "rows_by_key",
         f"Rows changed by key: {ROWS:,} rows in {FILES} files",
-        "make bench NAME=rows_by_key",
         libraries=["duckdb", "deltalake", "pyiceberg"],
     )
     too_slow: dict[tuple[str, bool], str] = {}

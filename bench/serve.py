@@ -55,8 +55,7 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
         f'[tables."bench.files"]\npath = {json.dumps(str(lake))}\nmanifest_files = 0\n', encoding="utf-8"
     )
     title = f"Planning over {files:,} files through an Iceberg REST catalog"
-    rerun = "make bench NAME=serve"
-    bench = Bench("serve", title, rerun=rerun, libraries=["pyiceberg", "starlette", "uvicorn"], results=results)
+    bench = Bench("serve", title, libraries=["pyiceberg", "starlette", "uvicorn"], results=results)
     with _serving(catalog) as uri:
         rest = RestCatalog("bench", uri=uri)
         loaded = rest.load_table("bench.files")

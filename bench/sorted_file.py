@@ -142,13 +142,7 @@ def main() -> None:
 
 def run(shape: Shape, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
     """Run the whole benchmark over the names of one list of files. Return the report."""
-    bench = Bench(
-        "sorted_file",
-        "The sorted-block file, LMDB and Parquet",
-        rerun="make bench NAME=sorted_file",
-        libraries=["lmdb"],
-        results=results,
-    )
+    bench = Bench("sorted_file", "The sorted-block file, LMDB and Parquet", libraries=["lmdb"], results=results)
     files = Files(shape)
     names = files.paths.cast(pa.binary())
     order = pc.sort_indices(names)

@@ -48,7 +48,6 @@ def main() -> None:
         bench = Bench(
             "spark",
             f"Spark, local[{CORES}], over lineitem SF{sf:g}: {files} files x 3 row groups",
-            rerun="make bench NAME=spark",
             libraries=["pyspark"],
         )
         with session(folder / "spark", CORES) as spark:

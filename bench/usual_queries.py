@@ -117,12 +117,7 @@ def lake(count: int, files: int) -> Path:
 
 def main() -> None:
     count = int(os.environ.get("EVENTS", "3000000"))
-    bench = Bench(
-        "usual_queries",
-        f"The usual queries over {count:,} events",
-        "make bench NAME=usual_queries",
-        libraries=["duckdb", "polars"],
-    )
+    bench = Bench("usual_queries", f"The usual queries over {count:,} events", libraries=["duckdb", "polars"])
     folder = lake(count, FILES)
     known = pq.read_table(folder / "part-0003.parquet", columns=["event_id", "user_id"]).to_pydict()
     ids, users = known["event_id"][:: max(len(known["event_id"]) // 1000, 1)], list(dict.fromkeys(known["user_id"]))

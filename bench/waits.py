@@ -125,7 +125,7 @@ def main() -> None:
     title = (
         f"Requests that wait for each other: {FILES} files, {FILES * ROWS_A_FILE:,} rows, {COMMITS} commits of 100 rows"
     )
-    Bench("waits", title, "make bench NAME=waits").report(lines, shown)
+    Bench("waits", title).report(lines, shown)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The tables that every benchmark prints: us, the peers and the floor side by side, from one run.
 
-    bench = Bench("needle", "A needle in 6 M rows", rerun="make bench NAME=needle", libraries=["duckdb"])
+    bench = Bench("needle", "A needle in 6 M rows", libraries=["duckdb"])
     bench.case("hit", "skipstone", look_up, kind="us")
     bench.case("hit", "DuckDB", ask_duckdb)
     bench.case("hit", "read the row group", read_it, kind="floor", note="gets the position")
@@ -117,16 +117,13 @@ class _Case:
 class Bench:
     """One table of measurements: rows are tasks, contenders are the systems that do them.
 
-    name       the result files are bench/results/<name>.md and .json
-    rerun      the command that creates them again
+    name       `make bench NAME=<name>` writes bench/results/<name>.md and .json
     libraries  distributions whose versions belong to the result, in addition to Skipstone's
     results    another folder for the result files
     """
 
-    def __init__(
-        self, name: str, title: str, rerun: str, *, libraries: Sequence[str] = (), results: Path = RESULTS
-    ) -> None:
-        self.name, self.title, self.rerun = name, title, rerun
+    def __init__(self, name: str, title: str, *, libraries: Sequence[str] = (), results: Path = RESULTS) -> None:
+        self.name, self.title = name, title
         self._libraries, self._results = libraries, results
         self._cases: list[_Case] = []
 
@@ -219,14 +216,13 @@ class Bench:
                 *([*sections, ""] if sections else []),
                 f"Machine: {machine}",
                 "",
-                f"How to rerun: `{self.rerun}`",
+                f"How to rerun: `make bench NAME={self.name}`",
                 "",
             ]
         )
         document: dict[str, Any] = {
             "name": self.name,
             "title": self.title,
-            "rerun": self.rerun,
             "machine": machine,
             "cases": measured,
         }

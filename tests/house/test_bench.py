@@ -41,13 +41,13 @@ def data() -> Iterator[ModuleType]:
 
 def test_a_wrong_answer_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
     calls = []
-    bench = harness.Bench("wrong", "Wrong", "make bench", results=tmp_path)
+    bench = harness.Bench("wrong", "Wrong", results=tmp_path)
     bench.case("row", "us", lambda: calls.append("us") or [1, 2], kind="us")
     bench.case("row", "peer", lambda: calls.append("peer") or [1, 3])
     with pytest.raises(harness.AnswersDifferError, match=r"us says \[1, 2\], peer says \[1, 3\]"):
         bench.run(3)
     assert calls == ["us", "peer"]
-    silent = harness.Bench("silent", "Silent", "make bench", results=tmp_path)
+    silent = harness.Bench("silent", "Silent", results=tmp_path)
     silent.case("row", "peer", lambda: None)
     with pytest.raises(harness.AnswersDifferError, match="gave no answer"):
         silent.run(3)
@@ -55,7 +55,7 @@ def test_a_wrong_answer_is_not_timed(harness: ModuleType, tmp_path: Path) -> Non
 
 def test_a_slow_contender_takes_part_in_few_rounds(harness: ModuleType, tmp_path: Path) -> None:
     calls = []
-    bench = harness.Bench("few", "Few", "make bench", results=tmp_path)
+    bench = harness.Bench("few", "Few", results=tmp_path)
     bench.case("row", "skipstone", lambda key: 1, setup=lambda: 1, kind="us")
     bench.case("row", "slow", lambda key: calls.append("slow") or 1, setup=lambda: 1, every=4)
     bench.run(9)
@@ -69,7 +69,7 @@ _APART = """
 import os, sys
 from pathlib import Path
 from bench.support.harness import Answer, Bench
-bench = Bench("apart", "Apart", "make bench", results=Path(sys.argv[1]))
+bench = Bench("apart", "Apart", results=Path(sys.argv[1]))
 marks = Path(sys.argv[1])
 def ask(name, value):
     def answer():
@@ -104,7 +104,7 @@ def test_contenders_apart(tmp_path: Path) -> None:
 
 
 def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
-    bench = harness.Bench("same", "Same", "make bench", results=tmp_path)
+    bench = harness.Bench("same", "Same", results=tmp_path)
     bench.case("row", "a", lambda: pa.table({"x": [1, 2], "y": ["b", "a"]}), kind="us")
     bench.case("row", "b", lambda: pa.table({"y": pa.array(["a", "b"], pa.large_string()), "x": [2, 1]}))
     bench.case("row", "c", lambda: harness.Answer(pa.table({"x": [1, 2], "y": ["b", "a"]}), requests=3, bytes=4096))
@@ -122,7 +122,7 @@ def test_rounds_are_interleaved_and_setup_is_not_timed(harness: ModuleType, tmp_
         time.sleep(0.02)
         return "cold"
 
-    bench = harness.Bench("turns", "Turns", "make bench NAME=turns", results=tmp_path)
+    bench = harness.Bench("turns", "Turns", results=tmp_path)
     bench.case("row", "us", lambda state: order.append("us") or state, setup=setup, kind="us")
     bench.case("row", "slow", lambda state: order.append("slow") or time.sleep(0.01) or state, setup=setup)
     bench.run(3)
@@ -193,11 +193,11 @@ def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path
     count = 150_000
     rows = pa.table({"x": np.arange(count), "y": np.arange(count) % 7})
     chunks = pa.concat_tables([rows.slice(0, 10), rows.slice(10)]).select(["y", "x"])
-    bench = harness.Bench("large", "Large", "make bench", results=tmp_path)
+    bench = harness.Bench("large", "Large", results=tmp_path)
     bench.case("row", "us", lambda: rows, kind="us")
     bench.case("row", "in chunks", lambda: chunks)
     bench.run(1)
-    wrong = harness.Bench("wrong", "Wrong", "make bench", results=tmp_path)
+    wrong = harness.Bench("wrong", "Wrong", results=tmp_path)
     wrong.case("row", "us", lambda: rows, kind="us")
     wrong.case("row", "other", lambda: rows.slice(1).append_column("z", pa.array(np.zeros(count - 1))))
     with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):

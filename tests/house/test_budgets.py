@@ -29,7 +29,7 @@ BUDGETS = {  # room: (lines, files)
     "commands": (1_899, 13),
     "engine/indexes": (8_024, 44),
     "engine/rows_by_key": (1_380, 7),
-    "bench": (3_921, 25),
+    "bench": (3_899, 25),
     "engine": (5_577, 27),  # its own modules, and advice/
 }
 
