@@ -86,6 +86,57 @@ def rows(where, values, kind, name="x"):
 
 
 @pytest.mark.parametrize(
+    ("kind", "where", "bound"),
+    [
+        (pa.int32(), "x = 1.5", "(`x` IS NULL AND NULL)"),
+        (pa.int32(), "x != 1.5", "(`x` IS NOT NULL OR NULL)"),
+        (pa.int32(), "x <=> 1.5", "FALSE"),
+        (pa.int32(), "x < 2.5", "`x` <= 2"),
+        (pa.int32(), "x >= -2.5", "`x` > -3"),
+        (pa.int8(), "x < 1000", "(`x` IS NOT NULL OR NULL)"),
+        (pa.int8(), "x < 127.5", "(`x` IS NOT NULL OR NULL)"),
+        (pa.string(), "x IN ('b', 'a', 'b')", "`x` IN ('a', 'b')"),
+        (pa.int8(), "x <= -1000", "(`x` IS NULL AND NULL)"),
+        (pa.int64(), "x = 18446744073709551617", "(`x` IS NULL AND NULL)"),
+        (pa.int64(), "x = 9007199254740993", "`x` = 9007199254740993"),
+        (pa.uint64(), "x >= -1", "(`x` IS NOT NULL OR NULL)"),
+        (pa.int32(), "x IN (1.5, 2.5)", "(`x` IS NULL AND NULL)"),
+        (pa.int32(), "x NOT IN (1, 1.5, 1)", "`x` != 1"),
+        (pa.float32(), "x = 1e-1", "(`x` IS NULL AND NULL)"),
+        (pa.float32(), "x < 1e-1", "`x` < 0.10000000149011612e0"),
+        (pa.float32(), "x <= 16777217", "`x` <= 16777216.0e0"),
+        (pa.float64(), "x = 0.1", "`x` = 0.1e0"),
+        (pa.float64(), "x > 9007199254740993", "`x` > 9007199254740992.0e0"),
+        (pa.decimal128(9, 2), "x = 1.005", "(`x` IS NULL AND NULL)"),
+        (pa.decimal128(9, 2), "x > 1.005", "`x` > 1"),
+        (pa.decimal128(9, 2), col("x") == 1e-1, "`x` = 0.1"),
+        (pa.decimal128(9, 2), "x < 10000000", "(`x` IS NOT NULL OR NULL)"),
+        (pa.date32(), "x < TIMESTAMP '2020-01-01 12:00:00'", "`x` <= DATE '2020-01-01'"),
+        (pa.date32(), "x = '2020-01-01'", "`x` = DATE '2020-01-01'"),
+        (
+            pa.timestamp("us"),
+            "x > TIMESTAMP_NS '2020-01-01 00:00:00.000000001'",
+            "`x` > TIMESTAMP '2020-01-01 00:00:00'",
+        ),
+        (pa.timestamp("s", "UTC"), "x = '2020-01-01T01:00:00+01:00'", "`x` = TIMESTAMP '2020-01-01 00:00:00'"),
+        (pa.timestamp("ns"), col("x") < "3000-01-01 00:00:00", "(`x` IS NOT NULL OR NULL)"),
+        (pa.bool_(), "x", "`x` = TRUE"),
+        (pa.binary(), "x = 'a'", "`x` = '\\x61'::BLOB"),
+        (pa.binary(2), "x >= '\\x61'", "`x` >= '\\x61\\x00'::BLOB"),
+        (pa.binary(2), "x < 'abc'::BLOB", "`x` <= '\\x61\\x62'::BLOB"),
+        (pa.string(), "x LIKE 'a\\%' ESCAPE '\\'", "`x` = 'a%'"),
+        (pa.int32(), "CAST(x AS BIGINT) > 5", "`x` > 5"),
+        (pa.int32(), "x = '5'", "`x` = 5"),
+        (pa.int32(), "x <=> NULL", "`x` IS NULL"),
+        (pa.int32(), col("x").is_in([]), "FALSE"),
+        (pa.list_(pa.int8()), "x IS NOT NULL", "`x` IS NOT NULL"),
+    ],
+)
+def test_what_a_comparison_becomes(kind, where, bound):
+    assert str(prepare(where, pa.schema([("x", kind)]))) == bound.replace("`", '"')
+
+
+@pytest.mark.parametrize(
     ("kind", "where"),
     [
         (pa.int32(), "x = 'abc'"),
