@@ -9,7 +9,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import InvalidArgumentError, SchemaError
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from skipstone.hfile_like.block import Block
 from sorted_file_builders import CountingSource, written
 
@@ -179,21 +179,6 @@ def test_summaries_are_exact(made):
                 assert found == bounds
         part = reader.zone_maps([name], range(1, reader.num_blocks))[name] if reader.num_blocks > 1 else summary
         assert part.null_count.tolist() == summary.null_count.tolist()[-len(part.null_count) :]
-
-
-def test_a_merge_keeps_the_summaries_of_its_runs():
-    batch = pa.record_batch({"a": [5, None], "b": ["x", "y"]})
-    one = written([b"k1", b"k3"], batch, summaries=["a"])
-    two = written([b"k2", b"k3"], batch, summaries=["b"])
-    for options, expected in (({}, ["a", "b"]), ({"summaries": ["b"]}, ["b"]), ({"summaries": []}, [])):
-        output = io.BytesIO()
-        merge_runs([one, two], output, **options)
-        reader = SortedFileReader(output.getvalue())
-        assert list(reader.zone_maps()) == expected
-        assert reader.verify() == []
-    merge_runs([one, two], output := io.BytesIO())
-    summary = SortedFileReader(output.getvalue()).zone_maps()["a"]
-    assert (summary.lower.tolist(), summary.upper.tolist(), summary.null_count.tolist()) == ([5], [5], [1])
 
 
 @pytest.mark.parametrize("names", [["c"], ["x"], ["u"], "ab"])

@@ -147,15 +147,6 @@ def test_rule_31_the_rate_of_members_is_recorded_and_kept_by_merging(storage: Co
     assert merged is not None and OpenRun.of(storage, merged).coarse.fpps == [pytest.approx(max(rates))]
 
 
-def test_the_newest_run_tells_of_a_file_that_is_in_several(storage: Counted) -> None:
-    old = _written(storage, "old", [(1, _hashes(1, 50)), (2, _hashes(1, 50)), (3, _hashes(3, 50)), (4, None)])
-    new = _written(storage, "new", [(2, _hashes(2, 50)), (3, None), (4, _hashes(4, 50))])
-    merged = join_runs(storage, [OpenRun.of(storage, run) for run in (old, new)], "merged.sbf", (1, 2))
-    assert merged is not None
-    assert [_found(storage, [merged], _hashes(i, 50)[:1]) for i in (1, 2, 3, 4)] == [{1, 3}, {2, 3}, {3}, {3, 4}]
-    assert OpenRun.of(storage, merged).coarse.members == 3
-
-
 def test_runs_stay_if_one_is_damaged(storage: Counted) -> None:
     runs = tuple(_written(storage, f"run-{i}", [(i, _hashes(i, 3_000))]) for i in range(4))
     paths = _paths()

@@ -45,18 +45,6 @@ def test_aggregates_leave_partitions_out_before_their_files_are_looked_at(tmp_pa
         assert step.index == "partition values, aggregates"
 
 
-def test_a_commit_widens_the_partitions_that_it_adds_to(tmp_path: Path) -> None:
-    table = _bare_table(tmp_path)
-    declare(table, *(file_row(f"p={p}/0", **stats_of(a=(10 * p, 10 * p + 5, 0))) for p in range(4)))
-    assert [_left(table, f"a = {v}") for v in (12, 17, 99)] == [1, 0, 0]
-    declare(table, file_row("p=1/1", **stats_of(a=(90, 99, 0))), file_row("p=9/1", **stats_of(a=(-9, -5, 4))))
-    for fresh in (table, ss.open(tmp_path)):
-        assert [_left(fresh, f"a = {v}") for v in (12, 17, 99, -6)] == [1, 1, 1, 1]
-        assert _left(fresh, "a IS NULL") == 1 and kept_paths(fresh, "a IS NULL") == ["p=9/1"]
-        assert kept_paths(fresh, "a = 17") == []  # within the aggregate, within no file
-    assert _left(ss.open(tmp_path, version=2), "a = 99") == 0
-
-
 def test_a_partition_from_which_files_went_is_bounded_loosely(tmp_path: Path) -> None:
     table = _bare_table(tmp_path)
     declare(
@@ -76,18 +64,6 @@ def test_a_partition_from_which_files_went_is_bounded_loosely(tmp_path: Path) ->
     for fresh in (table, ss.open(tmp_path)):  # the partition that vanished left no aggregate
         assert [_left(fresh, f"a = {v}") for v in (100, 109, 300, 500)] == [0, 0, 0, 1]
         assert _left(fresh, "a IS NULL") == 1
-
-
-def test_a_file_without_statistics_opens_its_partition_until_it_goes(tmp_path: Path) -> None:
-    table = _bare_table(tmp_path)
-    declare(table, *(file_row(f"p={p}/0", **stats_of(a=(10 * p, 10 * p, 0))) for p in (1, 2, 3)))
-    declare(table, file_row("p=1/unknown"))
-    assert _left(table, "a = 500") == _left(table, "a IS NULL") == 1 and kept_paths(table, "a = 500") == ["p=1/unknown"]
-    with table.transaction() as tx:
-        tx.remove(["p=1/unknown"])
-    for fresh in (table, ss.open(tmp_path)):
-        assert kept_paths(fresh, "a = 500") == [] and kept_paths(fresh, "a = 10") == ["p=1/0"]
-        assert _left(fresh, "a = 10") == 1 and _left(fresh, "a = 20") == 2  # open still
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
