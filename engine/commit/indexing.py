@@ -175,8 +175,7 @@ def _refreshed(handle: Handle, indexes: Sequence[IndexState], index_kind: IndexK
                     raise CommitConflictError("another writer dropped the index concurrently")
                 state = _with_built(handle, before, result, index_kind, returned)
                 after = after.with_index(_joined(handle, current, state, before, newest, returned))
-            refreshed = [index_kind.name] * len(built)
-            return Edit(after=after, summary={"refreshed": refreshed})
+            return Edit(after=after, summary={"refreshed": [index_kind.name] * len(built)})
 
         commit(handle, "index", plan, batch=batch)
     return any(len(result.remaining_ids) for _, result in built)
@@ -213,15 +212,14 @@ def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: BuildC
 def _with_built(
     handle: Handle, index: IndexState, built: BuildResult, index_kind: IndexKind, returned: np.ndarray = _NONE
 ) -> IndexState:
-    """Return an index with the files that were built for it. `returned`: files that were restored since the build
-    began."""
-    holes = [*built.unreadable_ids, *built.remaining_ids, *returned.tolist()]
+    """Return an index with the files built for it. `returned`: files that were restored since the build began."""
+    holes = [*built.unreadable_ids, *built.remaining_ids]
     if not index_kind.covers_delta_logs:
         files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
-    coverage = Coverage.up_to(handle.version).with_holes((hole, hole) for hole in holes)
-    runs = (*index.runs, *built.runs)
-    return replace(index, runs=runs, coverage=coverage)
+    coverage = replace(Coverage.up_to(handle.version), moved=index.coverage.moved)
+    coverage = coverage.with_holes((hole, hole) for hole in holes).with_returned(returned)
+    return replace(index, runs=(*index.runs, *built.runs), coverage=coverage)
 
 
 def _joined(
@@ -234,13 +232,15 @@ def _joined(
 ) -> IndexState:
     """Return the current index with what a build added to `before`. Keep the runs, segments and holes that others added
     concurrently; remove the holes that the build filled. A file that others covered is no hole, even if the build could
-    not cover it: it would be covered again, and counted twice in an aggregate."""
+    not cover it: it would be covered again, and counted twice in an aggregate. One that only `before` covered is: a
+    restore took its entries back."""
     if current.options != built.options:  # it was started again: entries that commits added to the old one are useless
         return built
     files = handle.committed.files()
     ids = np.concatenate([to_numpy(files.column("file_id")), returned])
     segments = np.concatenate([to_numpy(files.column("segment")), newest.segments(returned)])
-    lacked = ids[~is_covered(built.coverage, segments, ids) & ~is_covered(current.coverage, segments, ids)].tolist()
+    by_built, by_before, by_current = (is_covered(i.coverage, segments, ids) for i in (built, before, current))
+    lacked = ids[~by_current & ~(by_built & ~by_before)].tolist()
     later = [hole for hole in current.coverage.holes if hole not in before.coverage.holes]
     return replace(
         current,

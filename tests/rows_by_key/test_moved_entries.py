@@ -14,6 +14,7 @@ import skipstone as ss
 from example_counts import examples, few_of
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from skipstone.engine.indexes.secondary.kind import SecondaryKind
 from skipstone.engine.rows_by_key import exchange
 from skipstone.engine.state import coverage
 
@@ -166,6 +167,49 @@ def test_moved_and_built_entries_find_the_same_rows(tmp_path: Path, many_rows: N
             yield sorted(table.scan(f"number = {number}").to_table()["id"].to_pylist())
 
     assert list(answers("a", 100)) == list(answers("b", 0))
+
+
+def _with_included(folder: Path) -> ss.Table:
+    """A table with an index that includes `number` and `v`, and whose entries are of files that were replaced."""
+    folder.mkdir()
+    pq.write_table(_rows(1, 0, 5), folder / "f.parquet")
+    table = ss.create(folder)
+    table.create_index("name", kind="secondary", include=["number", "v"])
+    table.update({"tags": "[1]"}, "id = 'k1'")
+    assert _moved(table) == [1]
+    return table
+
+
+def test_a_refresh_that_lost_to_one_that_began_the_index_again_keeps_moved_entries(
+    tmp_path: Path, many_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, build = _with_included(tmp_path / "t"), SecondaryKind.build
+    pq.write_table(_rows(2, ROWS, 5), tmp_path / "t" / "g.parquet")
+    table.sync()
+
+    def slow(*args: Any) -> Any:
+        result = build(*args)
+        monkeypatch.setattr(SecondaryKind, "build", build)
+        other = ss.open(table.location)
+        other.alter(drop=["number"])
+        other.refresh_index("name", kind="secondary")
+        return result
+
+    monkeypatch.setattr(SecondaryKind, "build", slow)
+    table.refresh_index("name", kind="secondary")
+    names = table.scan().to_table()["name"].to_pylist()
+    for name in {*names} - {None}:
+        assert table.scan(f"name = '{name}'").to_table().num_rows == names.count(name)
+    assert table.verify(deep=True) == []
+
+
+def test_rows_change_after_an_included_column_was_dropped(tmp_path: Path, many_rows: None) -> None:
+    table = _with_included(tmp_path / "t")
+    table.alter(drop=["number"])
+    table.update({"name": "'new'"}, "id = 'k2' OR id = 'k3'")
+    assert sorted(table.scan("name = 'new'").to_table()["id"].to_pylist()) == ["k2", "k3"]
+    assert set(table.indexes()["files_covered"].to_pylist()) == {1}, "the change renews the index"
+    assert table.verify(deep=True) == []
 
 
 class History:

@@ -95,7 +95,8 @@ class SecondaryKind(IndexKind):
         if not self.is_current(work.after, index):
             return index
         types, layout = _types(work.after, index), layout_of(index.options.get("include"))
-        if work.data is not None and work.added and index.maintain == "commit" and is_usable(work.after, index):
+        is_whole = None not in included_names(work.after, index) and is_usable(work.after, index)
+        if work.data is not None and work.added and index.maintain == "commit" and is_whole:  # else a refresh renews it
             return _built_by_commit(index, work, work.data)
         sorter = ValueSorter(OrderedCode(types), PART_MEMORY_BYTES, layout=layout)
         form = run_format(index.options["shard_bytes"], layout=layout)
@@ -199,8 +200,7 @@ def _built_by_commit(index: IndexState, work: CommitContext, data: Storage) -> I
     files = files.filter(pc.invert(pc.is_in(files.column("file_id"), value_set=from_numpy(moved))))
     runs, holes = index.runs, list[int]()
     if files.num_rows:
-        segments = (work.version, work.version)
-        job = BuildContext(work.writing.transaction, work.writing.leftovers)
+        segments, job = (work.version, work.version), BuildContext(work.writing.transaction, work.writing.leftovers)
         new, holes = _built(data, work.after, index, files, work.writing.storage, path_of, segments, job)
         runs += new
     return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
