@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError
+from ..parquet.leaves import top_level
 from ..state import IndexState, Instant, Run
 from ..state.coverage import covered_files
 from ..state.paths import run_path
 from .derived import is_usable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ..handle import Handle
     from ..predicates import Node
     from ..predicates.required_texts import Required
@@ -127,8 +127,6 @@ class CommitContext:
 
     def added_files(self) -> pa.Table:
         """Return the added files as rows of the manifest."""
-        import pyarrow as pa
-
         tables = []
         for files in self.added:
             ids = {"file_id": from_numpy(files.ids), "schema_id": from_numpy(files.schema_ids)}
@@ -142,7 +140,7 @@ class CommitContext:
         names = ("path", "file_id", "segment", "row_count", "row_groups")
         removed = {path: row for path, *row in zip(*(self.removed.column(n).to_pylist() for n in names), strict=True)}
         found: dict[int, tuple[int, int]] = {}
-        tops = {column.split(".")[0] for column in columns}
+        tops = {top_level(self.after.schema, column) for column in columns}
         for files in self.added:
             is_same = self.names_from.columns == self.after.columns and not tops & {*files.result.updated}
             copies = files.result.copies if is_same else {}

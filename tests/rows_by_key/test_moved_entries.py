@@ -169,6 +169,22 @@ def test_moved_and_built_entries_find_the_same_rows(tmp_path: Path, many_rows: N
     assert list(answers("a", 100)) == list(answers("b", 0))
 
 
+def test_a_column_whose_name_has_a_dot_is_no_field_of_another(tmp_path: Path, many_rows: None) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    rows = {"a": [0, 0], "a.b": [1, 2], "s": [{"x": 1}, {"x": 2}]}
+    pq.write_table(pa.table(rows), folder / "f.parquet")
+    table = ss.create(folder)
+    for column in ("a.b", "s.x"):
+        table.create_index(column, kind="secondary")
+    table.update({"a": "7"}, "a = 0")
+    assert _moved(table) == [1, 1]
+    table.update({"a.b": "9", "s": "{'x': 9}"}, '"a.b" = 2')
+    assert [table.scan(f'"a.b" = {value} AND s.x = {value}').to_table().num_rows for value in (1, 2, 9)] == [1, 0, 1]
+    for column in ('"a.b"', "s.x"):
+        assert [table.scan(f"{column} = {value}").count() for value in (1, 2, 9)] == [1, 0, 1]
+
+
 def _with_included(folder: Path) -> ss.Table:
     """A table with an index that includes `number` and `v`, and whose entries are of files that were replaced."""
     folder.mkdir()
