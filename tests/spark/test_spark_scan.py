@@ -325,7 +325,6 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
         ({"wher": "k = 5"}, None, "option 'wher' is not known"),
         ({"version": "zero"}, None, "option version is a whole number"),
         ({"columns": "k, s"}, None, "option 'columns' is not known"),
-        ({"predicate": "AAAA"}, None, "option predicate is written by scan"),
         ({}, "k string", "column 'k' is bigint in the table, not string"),
         ({}, "k bigint NOT NULL", "may not say NOT NULL"),
         ({}, "nosuch int", "no column 'nosuch'"),
