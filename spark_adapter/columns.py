@@ -15,6 +15,7 @@ the session says otherwise; a name with dots is one name only between backticks.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -399,17 +400,18 @@ def _sql_operand(node: dict[str, Any]) -> Tree:
     kind = node.get("class")
     if kind == "COLUMN_REF" and not (len(node["column_names"]) == 1 and _SQL_WORDS.fullmatch(node["column_names"][0])):
         return Name(tuple(node["column_names"]))
-    if kind == "CONSTANT":
-        return _value_of(literal_value(constant_of(node)))
-    if kind == "CAST" and not node.get("try_cast"):
-        name, child = cast_type(node).lower(), node["child"]
-        text = constant_of(child) if child.get("class") == "CONSTANT" else None
-        if isinstance(text, str) and name in ("date", "timestamp"):
-            moment = parse_temporal(text, name)
-            if moment is not None and (name == "timestamp" or moment.kind == "date"):
-                return _value_of(moment)
-        elif child.get("class") == "COLUMN_REF":
-            return CastTo(_sql_operand(child), name)
+    with contextlib.suppress(LookupError):  # for a literal of another kind, such as X'00ff'
+        if kind == "CONSTANT":
+            return _value_of(literal_value(constant_of(node)))
+        if kind == "CAST" and not node.get("try_cast"):
+            name, child = cast_type(node).lower(), node["child"]
+            text = constant_of(child) if child.get("class") == "CONSTANT" else None
+            if isinstance(text, str) and name in ("date", "timestamp"):
+                moment = parse_temporal(text, name)
+                if moment is not None and (name == "timestamp" or moment.kind == "date"):
+                    return _value_of(moment)
+            elif child.get("class") == "COLUMN_REF":
+                return CastTo(_sql_operand(child), name)
     return Opaque(f"a part that begins with {node.get('type')}", "it is not understood")
 
 

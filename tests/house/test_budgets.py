@@ -25,7 +25,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/tasks": (1_226, 7),
     "engine/predicates": (5_921, 22),
     "engine/lakes": (3_724, 18),
-    "spark_adapter": (5_297, 26),
+    "spark_adapter": (5_299, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_022, 44),
     "engine/rows_by_key": (1_380, 7),

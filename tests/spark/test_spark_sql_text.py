@@ -139,6 +139,7 @@ def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None
     ],
 )
 def test_a_text_away_from_a_session_depends_on_none(spark: SparkSession, lake: Path, text: str, reason: str) -> None:
+    sks.register(spark)
     with pytest.raises(Exception, match=reason):
         spark.read.format("skipstone").options(where=text).load(str(lake)).collect()
     with pytest.raises(ss.PredicateError, match=reason):
@@ -146,6 +147,7 @@ def test_a_text_away_from_a_session_depends_on_none(spark: SparkSession, lake: P
 
 
 def test_a_text_that_means_one_thing_needs_no_session(spark: SparkSession, lake: Path) -> None:
+    sks.register(spark)
     text = "k = 7 AND day >= '2020-01-01' AND k > -1.5e0"
     assert spark.read.format("skipstone").option("where", text).load(str(lake)).count() == 1
     with pytest.raises(Exception, match="'timezone' is not known"):

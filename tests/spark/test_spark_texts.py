@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from skipstone.engine.predicates import Node, unknowns
 from skipstone.errors import PredicateError
 from skipstone.spark_adapter.columns import from_tree, text_tree
-from skipstone.spark_adapter.spark_semantics import Session
+from skipstone.spark_adapter.spark_semantics import Opaque, Session
 from spark_texts import ROWS, texts
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pq.write_table(ROWS.slice(i, 3), root / f"{i}.parquet")
     ss.create(root)
     return root
+
+
+def test_a_literal_that_is_no_plain_value_is_left_to_spark() -> None:
+    assert isinstance(text_tree("X'00ff'"), Opaque)
+    node = from_tree(text_tree("s = X'00ff' AND i = 1"), ROWS.schema, Session("UTC", False))
+    assert unknowns(node) and "i" in str(node)
 
 
 def _is_taken(asked: Callable[[list[str]], DataFrame], text: str) -> bool:
