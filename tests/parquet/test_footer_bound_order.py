@@ -201,12 +201,13 @@ def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_
         for number, values in enumerate(files):
             _write(Path(folder, f"{number}.parquet"), name, values, writer, also_new=also_new)
         table = ss.create(folder)
-        for where, matching in (
+        tested = (
             (col("x") == wanted, [v for v in everything if v == wanted]),
             (col("x") < wanted, [v for v in everything if v < wanted]),
             (col("x") >= wanted, [v for v in everything if v >= wanted]),
-        ):
-            plan = table.scan(where)
+        )
+        for (where, matching), reader in itertools.product(tested, ("pyarrow", "duckdb")):
+            plan = table.scan(where, reader=reader)
             assert sorted(plan.to_table().column("x").to_pylist()) == sorted(matching)
             assert plan.count() == len(matching)
         for is_max, reader in itertools.product((False, True), ("pyarrow", "duckdb")):
