@@ -10,7 +10,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine.predicates import duckdb_engine, prepare, terms_of
+from skipstone.engine.predicates import duckdb_trees, prepare, terms_of
 from skipstone.engine.predicates.duckdb_engine import constants
 from skipstone.engine.predicates.duckdb_trees import Bound
 from skipstone.engine.predicates.sql_operands import _plain_constant
@@ -130,5 +130,5 @@ def test_terms_next_to_a_part_that_duckdb_cannot_write_prune(table: ss.Table) ->
 
 def test_names_of_types_are_those_of_duckdb() -> None:
     con = duckdb.connect()
-    for arrow_type, name in duckdb_engine._TYPES.items():
+    for arrow_type, name in duckdb_trees.EXACT_TYPES.items():
         assert str(con.from_arrow(pa.table({"c": pa.nulls(0, arrow_type)})).types[0]) == name
