@@ -187,9 +187,6 @@ class IdRanges:
         return self.count - int(among.sum())
 
 
-NOTHING_COVERED = Coverage()
-
-
 @dataclass(frozen=True)
 class IndexState:
     """One index: its definition, its runs (oldest first) and the files that these cover."""

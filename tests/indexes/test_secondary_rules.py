@@ -26,7 +26,7 @@ def _places(table: ss.Table, *values: pa.Array) -> set[tuple[int, int]]:
     """(file, row) of the live files that hold values, by the index alone."""
     index = _index(table)
     leaves = [table.schema.field(table.handle.instant.path_of(c)).type for c in index.columns]
-    found = SecondaryReader(table.handle.readers, index.runs, leaves)
+    found = SecondaryReader(table.handle.readers, index.runs, leaves, index.coverage)
     positions = found.positions(key_ranges(found.code, [Values(v) for v in values]))
     live = set(table.files()["file_id"].to_pylist()) if "file_id" in table.files().column_names else None
     pairs = zip(positions.file_ids.tolist(), positions.rows.tolist(), strict=True)

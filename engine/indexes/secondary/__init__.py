@@ -9,6 +9,5 @@ Input: the values of the key's columns with their rows. Output: for a predicate,
     reader.py        the look-up
     included.py      included columns, and rows that are read from entries
     build.py         keys of existing files
-    copies.py        entries of files that are rewritten with the same rows
     sort.py          sorting in bounded memory; the keys of rows as they are written
 """

@@ -135,7 +135,7 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
 
 
 def hits_of(selection: RowSelection, layout: EntryLayout, coverage: Coverage) -> Hits:
-    """Return the contents of entries of an index with that coverage, which knows the files that they are of now."""
+    """Return the contents of entries. The coverage of their index maps stored file ids to those of the files now."""
     try:
         tails = selection.key_tails(layout.place_bytes)
     except InvalidArgumentError as error:

@@ -135,7 +135,7 @@ class SecondaryKind(IndexKind):
 
     def rows_reader(self, snapshot: Snapshot, index: IndexState, runs: Sequence[Run]) -> SecondaryReader:
         layout = layout_of(index.options.get("include"))
-        return SecondaryReader(snapshot.readers, runs, _types(snapshot.instant, index), layout, index.coverage)
+        return SecondaryReader(snapshot.readers, runs, _types(snapshot.instant, index), index.coverage, layout)
 
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
@@ -148,7 +148,7 @@ class SecondaryKind(IndexKind):
             has_elements = derived is not None and derived.expression is None
             runs = [run for run in index.runs if run.path not in damaged]
             layout = layout_of(index.options.get("include"))
-            reader = SecondaryReader(snapshot.readers, runs, types, layout, index.coverage, has_elements=has_elements)
+            reader = SecondaryReader(snapshot.readers, runs, types, index.coverage, layout, has_elements=has_elements)
             for fit in matches_of(bound, names, has_elements=has_elements):
                 ranges = key_ranges(code, fit.key_parts)
                 probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges)))

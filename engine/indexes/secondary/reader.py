@@ -17,7 +17,7 @@ from ....base.ordered_keys import NULL_MARK, VALUE_MARK, OrderedCode
 from ....hfile_like import prefix_successor
 from ....hfile_like.lookup import batched, find_ranges
 from ...state import Run
-from ...state.coverage import NOTHING_COVERED, Coverage
+from ...state.coverage import Coverage
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import BUILD_THREADS, prefetched, side_by_side
 from ..probe_results import Positions
@@ -45,12 +45,12 @@ class SecondaryReader:
         readers: RunReaders,
         runs: Sequence[Run],
         kinds: Sequence[pa.DataType],
+        coverage: Coverage,
         layout: EntryLayout = PLAIN,
-        coverage: Coverage = NOTHING_COVERED,
         *,
         has_elements: bool = False,
     ):
-        """`coverage`: of the index, which knows the files that entries are of now."""
+        """`coverage`: of the index. Its `moved` maps the file ids of entries to those of the files now."""
         self.code, self.layout, self._coverage = OrderedCode(kinds), layout, coverage
         self.has_elements = has_elements
         self._readers, self._runs = readers, tuple(runs)
