@@ -1,6 +1,6 @@
-"""Hudi tables, written as Hudi writes them: base files, log blocks, and the files of the timeline, by hand.
+"""Hudi tables, written as Hudi writes them: base files, log blocks, and the files of the timeline.
 
-`HudiTable` knows what is live: `expected()` gives each file that is read, by Hudi's rules, and `rows()` the rows.
+`HudiTable.expected()` returns each file that is read, by Hudi's rules, and `rows()` the rows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import json
 import struct
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,51 +21,39 @@ import pyarrow.parquet as pq
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]
 META.append("_hoodie_file_name")
 SCHEMA = pa.schema([*((name, pa.string()) for name in META), ("k", pa.string()), ("v", pa.int64()), ("p", pa.string())])
+
+
+def _record(name: str, **fields: object) -> dict:
+    """An Avro record of fields with these types."""
+    return {"type": "record", "name": name, "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+
+
+def _map(values: object) -> dict:
+    return {"type": "map", "values": values}
+
+
+def _array(items: object) -> dict:
+    return {"type": "array", "items": items}
+
+
 _STRING, _LONG = ["null", "string"], ["null", "long"]
-_DATA_FIELDS = [{"name": "k", "type": _STRING}, {"name": "v", "type": _LONG}, {"name": "p", "type": _STRING}]
-AVRO = {"type": "record", "name": "t_record", "fields": _DATA_FIELDS}
-AVRO_WITH_META = {**AVRO, "fields": [*({"name": name, "type": _STRING} for name in META), *_DATA_FIELDS]}
-_STAT = {
-    "type": "record",
-    "name": "HoodieWriteStat",
-    "fields": [
-        {"name": "fileId", "type": _STRING},
-        {"name": "path", "type": _STRING},
-        {"name": "prevCommit", "type": _STRING},
-        {"name": "fileSizeInBytes", "type": _LONG},
-    ],
-}
-_REPLACED = {"type": "map", "values": {"type": "array", "items": "string"}}
-_COMMIT = {
-    "type": "record",
-    "name": "HoodieReplaceCommitMetadata",
-    "fields": [
-        {
-            "name": "partitionToWriteStats",
-            "type": ["null", {"type": "map", "values": {"type": "array", "items": _STAT}}],
-        },
-        {"name": "extraMetadata", "type": ["null", {"type": "map", "values": "string"}]},
-        {"name": "partitionToReplaceFileIds", "type": ["null", _REPLACED]},
-    ],
-}
-_LOGS_OF = {
-    "type": "record",
-    "name": "P",
-    "fields": [{"name": "rollbackLogFiles", "type": {"type": "map", "values": "long"}}],
-}
-_ROLLBACK = {
-    "type": "record",
-    "name": "HoodieRollbackMetadata",
-    "fields": [
-        {"name": "commitsRollback", "type": {"type": "array", "items": "string"}},
-        {"name": "partitionMetadata", "type": {"type": "map", "values": _LOGS_OF}},
-    ],
-}
-_CLEAN = {
-    "type": "record",
-    "name": "HoodieCleanMetadata",
-    "fields": [{"name": "earliestCommitToRetain", "type": "string"}],
-}
+AVRO = _record("t_record", k=_STRING, v=_LONG, p=_STRING)
+AVRO_WITH_META = _record("t_record", **dict.fromkeys(META, _STRING), k=_STRING, v=_LONG, p=_STRING)
+_STAT = _record("HoodieWriteStat", fileId=_STRING, path=_STRING, prevCommit=_STRING, fileSizeInBytes=_LONG)
+_COMMIT = _record(
+    "HoodieReplaceCommitMetadata",
+    partitionToWriteStats=["null", _map(_array(_STAT))],
+    extraMetadata=["null", _map("string")],
+    partitionToReplaceFileIds=["null", _map(_array("string"))],
+)
+_ROLLBACK = _record(
+    "HoodieRollbackMetadata",
+    commitsRollback=_array("string"),
+    partitionMetadata=_map(_record("P", rollbackLogFiles=_map("long"))),
+)
+_CLEAN = _record("HoodieCleanMetadata", earliestCommitToRetain="string")
+_DELETED = _record("HoodieDeleteRecord", recordKey=_STRING, partitionPath=_STRING, orderingVal=["null", "int"])
+_DELETES = _record("HoodieDeleteRecordList", deleteRecordList=_array(_DELETED))
 DATA, DELETE, COMMAND, PARQUET = 3, 1, 0, 5
 
 
@@ -83,14 +72,16 @@ def log_block(kind: int, headers: dict[int, str], content: bytes = b"") -> bytes
     return b"#HUDI#" + struct.pack(">Q", len(body) + 8) + body + struct.pack(">Q", len(body) + 14)
 
 
+def _encoded(schema: dict, value: dict) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
 def data_content(rows: list[dict]) -> bytes:
     """The content of an Avro data block."""
-    out = struct.pack(">II", 3, len(rows))
-    for row in rows:
-        one = io.BytesIO()
-        fastavro.schemaless_writer(one, fastavro.parse_schema(AVRO_WITH_META), row)
-        out += struct.pack(">I", len(one.getvalue())) + one.getvalue()
-    return out
+    encoded = [_encoded(AVRO_WITH_META, row) for row in rows]
+    return struct.pack(">II", 3, len(rows)) + b"".join(struct.pack(">I", len(row)) + row for row in encoded)
 
 
 def parquet_content(rows: list[dict]) -> bytes:
@@ -100,9 +91,16 @@ def parquet_content(rows: list[dict]) -> bytes:
     return out.getvalue()
 
 
+def delete_content(keys: list[str], partition: str) -> bytes:
+    """The content of a delete block of version 3."""
+    rows = [{"recordKey": key, "partitionPath": partition, "orderingVal": None} for key in keys]
+    encoded = _encoded(_DELETES, {"deleteRecordList": rows})
+    return struct.pack(">II", 3, len(encoded)) + encoded
+
+
 @dataclass
 class Group:
-    """A file group as it stands: its base, the logs over it (path -> kind), its rows by key."""
+    """A file group: its base, the logs over it (path -> kind), its rows by key."""
 
     partition: str
     id: str
@@ -130,10 +128,11 @@ class Write:
     groups: list[Group] = field(default_factory=list)
 
 
-_OF_LAYOUT_2 = {
-    "hoodie.timeline.path": "timeline",
-    "hoodie.timeline.history.path": "history",
-}
+def _updated(rows: dict[str, int], new: dict[str, int], deleted: Collection[str] | None) -> dict[str, int]:
+    return {key: value for key, value in {**rows, **new}.items() if key not in (deleted or ())}
+
+
+_OF_LAYOUT_2 = {"hoodie.timeline.path": "timeline", "hoodie.timeline.history.path": "history"}
 
 
 class HudiTable:
@@ -158,7 +157,7 @@ class HudiTable:
         self.completed_at: dict[str, str] = {}
         self.savepoints: dict[str, tuple[dict[str, str], dict[str, int]]] = {}
         self._clock = itertools.count(1)
-        given = {
+        properties = {
             "hoodie.table.name": "t",
             "hoodie.table.type": kind,
             "hoodie.table.version": str(version),
@@ -170,7 +169,7 @@ class HudiTable:
             **({} if self.layout == 1 else _OF_LAYOUT_2),
             **properties,
         }
-        text = "#Properties\n" + "".join(f"{key}={value}\n" for key, value in given.items())
+        text = "#Properties\n" + "".join(f"{key}={value}\n" for key, value in properties.items())
         (folder / ".hoodie" / "hoodie.properties").write_text(text)
 
     def tick(self) -> str:
@@ -205,9 +204,8 @@ class HudiTable:
             "partitionToReplaceFileIds": replaced,
         }
         action = {"compaction": "commit", "clustering": "replacecommit"}.get(write.action, write.action)
-        self.put(
-            write.time, action, "completed", avro(_COMMIT, value) if self.layout == 2 else json.dumps(value).encode()
-        )
+        data = avro(_COMMIT, value) if self.layout == 2 else json.dumps(value).encode()
+        self.put(write.time, action, "completed", data)
         for effect in write.effects:
             effect()
         for group in write.replaced:
@@ -216,7 +214,7 @@ class HudiTable:
         self._release(write)
 
     def crash(self, write: Write) -> None:
-        """The writer is no more; what it wrote stays."""
+        """The writer died; its files stay."""
         self._release(write)
 
     def _release(self, write: Write) -> None:
@@ -225,7 +223,7 @@ class HudiTable:
         write.groups = []
 
     def roll_back(self, write: Write) -> None:
-        """What Hudi does with a writer that died."""
+        """Undo the write of a writer that died, as Hudi does."""
         time = self.tick()
         self.put(time, "rollback", "requested")
         self.put(time, "rollback", "inflight")
@@ -260,25 +258,37 @@ class HudiTable:
         return group
 
     def update(self, write: Write, group: Group, rows: dict[str, int], deleted: list[str] | None = None) -> None:
-        """New values of some rows, or some rows fewer: a base of a copy-on-write table, a log else."""
+        """Change and delete rows: a new base of a copy-on-write table, else logs."""
         self._touch(write, group)
+        path = ""
         if self.kind == "MERGE_ON_READ":
-            for kind, given in ((DATA, rows), (DELETE, deleted or [])):
-                if given:
-                    self._write_log(write, group, kind, given)
+            if rows:
+                self._write_log(write, group, DATA, rows)
+            if deleted:
+                self._write_log(write, group, DELETE, deleted)
         else:
-            merged = {k: v for k, v in {**group.rows, **rows}.items() if k not in (deleted or [])}
-            path = self._write_base(write, group, merged, group.base_time)
-
-            def as_base() -> None:
-                group.base, group.base_time = path, write.time
-
-            write.effects.append(as_base)
+            path = self._write_base(write, group, _updated(group.rows, rows, deleted), group.base_time)
 
         def effect() -> None:
-            group.rows = {k: v for k, v in {**group.rows, **rows}.items() if k not in (deleted or [])}
+            group.rows = _updated(group.rows, rows, deleted)
+            if path:
+                group.base, group.base_time = path, write.time
 
         write.effects.append(effect)
+
+    def commit_insert(self, partition: str, rows: dict[str, int]) -> Group:
+        """Commit a new file group."""
+        write = self.begin()
+        group = self.insert(write, partition, rows)
+        self.complete(write)
+        return group
+
+    def commit_update(self, group: Group, rows: dict[str, int], deleted: list[str] | None = None) -> Write:
+        """Commit an update."""
+        write = self.begin()
+        self.update(write, group, rows, deleted)
+        self.complete(write)
+        return write
 
     def replace(self, write: Write, groups: list[Group], partition: str, rows: dict[str, int]) -> None:
         for group in groups:
@@ -293,18 +303,14 @@ class HudiTable:
             taken, rows = dict(group.logs), dict(group.rows)
             group.pending = group.slice = write.time
 
-            def effect(group: Group = group, taken: dict = taken, rows: dict = rows) -> None:
-                group.base = self._write_base(write, group, rows, group.base_time, is_stat=False)
-                group.base_time, group.pending = write.time, ""
+            # the base is written before the compaction completes
+            path = self._write_base(write, group, rows, group.base_time)
+
+            def effect(group: Group = group, taken: dict = taken, base: str = path) -> None:
+                group.base, group.base_time, group.pending = base, write.time, ""
                 group.logs = {path: kind for path, kind in group.logs.items() if path not in taken}
 
             write.effects.append(effect)
-            # the base is written before the compaction completes
-            path = self._base_path(write, group)
-            self._write_rows(path, write, group, rows)
-            size = (self.folder / path).stat().st_size
-            stat = {"fileId": group.id, "path": path, "prevCommit": group.base_time, "fileSizeInBytes": size}
-            write.stats.setdefault(group.partition, []).append(stat)
         self.put(write.time, "compaction", "inflight")
         return write
 
@@ -313,65 +319,60 @@ class HudiTable:
             group.busy += 1
             write.groups.append(group)
 
-    def _base_path(self, write: Write, group: Group) -> str:
-        return f"{group.partition}/{group.id}_0-1-2_{write.time}.parquet".lstrip("/")
-
-    def _write_base(self, write: Write, group: Group, rows: dict[str, int], previous: str, is_stat: bool = True) -> str:
-        path = self._base_path(write, group)
-        if not is_stat:
-            return path
-        self._write_rows(path, write, group, rows)
+    def _write_base(self, write: Write, group: Group, rows: dict[str, int], previous: str) -> str:
+        path = f"{group.partition}/{group.id}_0-1-2_{write.time}.parquet".lstrip("/")
         file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        (file.parent / ".hoodie_partition_metadata").write_text("partitionDepth=1\n")
+        records = [self._row(write.time, group, k, v) for k, v in rows.items()]
+        table = pa.Table.from_pylist(records, schema=SCHEMA)
+        pq.write_table(table.drop_columns(["p"]) if self.drops_partition else table, file)
         write.files.append(file)
-        stat = {"fileId": group.id, "path": path, "prevCommit": previous, "fileSizeInBytes": file.stat().st_size}
-        write.stats.setdefault(group.partition, []).append(stat)
+        self._add_stat(write, group, path, previous)
         return path
 
-    def _write_rows(self, path: str, write: Write, group: Group, rows: dict[str, int]) -> None:
-        folder = self.folder / group.partition
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".hoodie_partition_metadata").write_text("partitionDepth=1\n")
-        records = [self._record(write.time, group, k, v) for k, v in rows.items()]
-        table = pa.Table.from_pylist(records, schema=SCHEMA)
-        pq.write_table(table.drop_columns(["p"]) if self.drops_partition else table, self.folder / path)
+    def _add_stat(self, write: Write, group: Group, path: str, previous: str) -> None:
+        size_bytes = (self.folder / path).stat().st_size
+        stat = {"fileId": group.id, "path": path, "prevCommit": previous, "fileSizeInBytes": size_bytes}
+        write.stats.setdefault(group.partition, []).append(stat)
 
-    def _record(self, time: str, group: Group, key: str, value: int) -> dict:
-        return {**dict.fromkeys(META, ""), META[0]: time, META[2]: key, META[3]: group.partition, "k": key, "v": value,
-                "p": group.partition.removeprefix("p=")}  # fmt: skip
+    def _row(self, time: str, group: Group, key: str, value: int) -> dict:
+        meta = {**dict.fromkeys(META, ""), META[0]: time, META[2]: key, META[3]: group.partition}
+        return {**meta, "k": key, "v": value, "p": group.partition.removeprefix("p=")}
 
-    def _log_path(self, group: Group, time: str, beside: str | None = None) -> str:
+    def _log_path(self, group: Group, time: str, of_log: str | None = None) -> str:
+        """The path of a new log of a group; of the slice of the log `of_log` if it is given."""
         group.log_count += 1
         at = group.slice if self.layout == 1 else time
-        if beside is not None:
-            at = beside.rsplit("_", 2)[1].split(".")[0]
+        if of_log is not None:
+            at = of_log.rsplit("_", 2)[1].split(".")[0]
         return f"{group.partition}/.{group.id}_{at}.log.{group.log_count}_0-1-{group.log_count}".lstrip("/")
 
-    def _write_log(self, write: Write, group: Group, kind: int, given) -> None:
+    def _write_log(self, write: Write, group: Group, kind: int, rows: Collection[str]) -> None:
         path = self._log_path(group, write.time)
         if kind == DATA:
-            records = [self._record(write.time, group, k, v) for k, v in given.items()]
+            records = [self._row(write.time, group, k, v) for k, v in rows.items()]
             content = parquet_content(records) if self.has_parquet_logs else data_content(records)
         else:
-            content = delete_content(list(given), group.partition)
+            content = delete_content(list(rows), group.partition)
         number = PARQUET if kind == DATA and self.has_parquet_logs else kind
         block = log_block(number, {0: write.time, 2: json.dumps(AVRO_WITH_META)}, content)
         (self.folder / path).write_bytes(block)
         write.logs.append((group, Path(path).name))
-        stat = {"fileId": group.id, "path": path, "prevCommit": write.time, "fileSizeInBytes": len(block)}
-        write.stats.setdefault(group.partition, []).append(stat)
+        self._add_stat(write, group, path, write.time)
         write.effects.append(lambda: group.logs.update({path: "log" if kind == DATA else "delete"}))
 
     # -- table services -----------------------------------------------------------------------------------------------
 
     def savepoint(self) -> None:
-        """Keeps the state of now, in which no write may be pending: its files (path -> kind), and its rows."""
+        """Keep the current state, in which no write may be pending: its files (path -> kind), and its rows."""
         time = self._writes()[-1]
         done = "" if self.layout == 1 else f"_{self.tick()}"
         (self.timeline / f"{time}{done}.savepoint").write_bytes(b"")
         self.savepoints[time] = self.expected(), self.rows()
 
     def clean(self) -> int:
-        """Removes files of completed commits that are read no more; returns how many."""
+        """Remove files of completed commits that no state reads any more; return how many."""
         if any(group.busy for group in self.groups):
             return 0
         times = self._writes()
@@ -392,28 +393,28 @@ class HudiTable:
         return removed
 
     def archive(self, keep: int) -> None:
-        """Takes the oldest completed writes out of the active timeline, up to the first that is pending."""
+        """Remove the oldest completed writes from the active timeline, up to the first that is pending."""
         times = self._writes()
         all_times = sorted({path.name.split(".")[0].split("_")[0] for path in self.timeline.glob("2*")})
         pending = [t for t in all_times if t not in self.completed_at]
         stays = min([*pending, *self.savepoints], default="9")
-        gone = [t for t in times[:-keep] if t < stays]
+        archived = [t for t in times[:-keep] if t < stays]
         for group, replaced_at in self.replaced:
-            if replaced_at in gone:  # Hudi archives it once its files are cleaned
+            if replaced_at in archived:  # Hudi archives it once its files are cleaned
                 for path in (self.folder / group.partition).glob(f"*{group.id}*"):
                     path.unlink()
-        for time in gone:
+        for time in archived:
             for path in self.timeline.glob(f"{time}[._]*"):
                 path.unlink()
-        if self.layout == 2 and gone:
+        if self.layout == 2 and archived:
             history = self.timeline / "history"
             history.mkdir(exist_ok=True)
             number = len(list(history.glob("manifest_*"))) + 1
             before = []
             if number > 1:
                 before = json.loads((history / f"manifest_{number - 1}").read_text())["files"]
-            rows = pa.table({"instantTime": gone, "completionTime": [self.completed_at[t] for t in gone]})
-            name = f"{gone[0]}_{gone[-1]}_0.parquet"
+            rows = pa.table({"instantTime": archived, "completionTime": [self.completed_at[t] for t in archived]})
+            name = f"{archived[0]}_{archived[-1]}_0.parquet"
             pq.write_table(rows, history / name)
             files = [*before, {"fileName": name, "fileLen": (history / name).stat().st_size}]
             (history / f"manifest_{number}").write_text(json.dumps({"files": files}))
@@ -428,7 +429,7 @@ class HudiTable:
     # -- what is live -------------------------------------------------------------------------------------------------
 
     def expected(self) -> dict[str, str]:
-        """path -> kind of every file that is read."""
+        """Return path -> kind of every file that is read."""
         found: dict[str, str] = {}
         for group in self.groups:
             if group.base is not None:
@@ -438,25 +439,3 @@ class HudiTable:
 
     def rows(self) -> dict[str, int]:
         return {key: value for group in self.groups for key, value in group.rows.items()}
-
-
-def delete_content(keys: list[str], partition: str) -> bytes:
-    """The content of a delete block of version 3."""
-    record = {
-        "type": "record",
-        "name": "HoodieDeleteRecord",
-        "fields": [
-            {"name": "recordKey", "type": _STRING},
-            {"name": "partitionPath", "type": _STRING},
-            {"name": "orderingVal", "type": ["null", "int"]},
-        ],
-    }
-    schema = {
-        "type": "record",
-        "name": "HoodieDeleteRecordList",
-        "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": record}}],
-    }
-    out = io.BytesIO()
-    rows = [{"recordKey": key, "partitionPath": partition, "orderingVal": None} for key in keys]
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"deleteRecordList": rows})
-    return struct.pack(">II", 3, len(out.getvalue())) + out.getvalue()
