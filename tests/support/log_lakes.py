@@ -1,4 +1,5 @@
-"""Delta and Iceberg tables for tests: written by their own libraries, and by hand what those do not write."""
+"""Delta and Iceberg tables for tests, written by their own libraries, or by hand if those cannot; and checks that a
+Skipstone table follows them."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+import skipstone as ss
 from library_versions import has
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -17,6 +20,45 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 def multiset(table: pa.Table) -> Counter:
     """The rows of a table, without their order; NaN equals NaN."""
     return Counter(tuple(repr(row[name]) for name in sorted(table.column_names)) for row in table.to_pylist())
+
+
+def check_rows(table: ss.Table, expected: pa.Table) -> None:
+    """Compare all rows, and those that each value of each column of numbers or texts selects."""
+    assert multiset(table.scan().to_table()) == multiset(expected)
+    for name, values in _comparable(expected):
+        for value in {None, *values}:
+            plan = table.scan(f"{name} IS NULL" if value is None else f"{name} = {value!r}")
+            assert plan.count() == plan.to_table().num_rows == values.count(value), (name, value)
+
+
+def _comparable(rows: pa.Table) -> list[tuple[str, list]]:
+    """(name in SQL, values) of the columns of numbers and texts, and of such fields of structs."""
+    found = []
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if pa.types.is_struct(column.type):
+            fields = pa.Table.from_struct_array(column)
+            found += [(f'"{name}".{field}', values) for field, values in _comparable(fields)]
+        elif pa.types.is_integer(column.type) or pa.types.is_string(column.type):
+            found.append((f'"{name}"', column.to_pylist()))
+    return found
+
+
+def check_followed(table: ss.Table, expected: pa.Table) -> None:
+    """A refreshed table has the rows that the log's own library reads, before a sync and after it."""
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        check_rows(table, expected)
+        table.sync()
+    assert table.verify(deep=True) == []
+
+
+def check_unreadable(table: ss.Table, path: str) -> None:
+    """Rows, counts and extremes raise an error that names the file."""
+    plan = table.scan()
+    for query in (plan.count, plan.to_table, lambda: plan.max("a")):
+        with pytest.raises(ss.NotReadableError) as caught:
+            query()
+        assert caught.value.paths == [path]
 
 
 class LogLake:
@@ -73,10 +115,7 @@ class _DeltaLake(LogLake):
         delete_rows(self.path, path, rows)
 
     def values(self) -> list[int]:
-        from deltalake import DeltaTable, QueryBuilder
-
-        found = QueryBuilder().register("t", DeltaTable(str(self.path))).execute("select a from t")
-        return sorted(pa.table(found.read_all()).column("a").to_pylist())
+        return sorted(read_delta(self.path).column("a").to_pylist())
 
 
 class _IcebergLake(LogLake):
@@ -132,13 +171,11 @@ class _HudiLake(LogLake):
 
 def lake_of(source: str, folder: Path, is_partitioned: bool = True) -> LogLake:
     """Return a table of a format without rows; skip the test if its library is not installed."""
-    import pytest
-
-    for module in {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy"), "hudi": ("hudi", "fastavro")}[
-        source
-    ]:
+    lakes = {"delta": _DeltaLake, "iceberg": _IcebergLake, "hudi": _HudiLake}
+    libraries = {"delta": ["deltalake"], "iceberg": ["pyiceberg", "sqlalchemy"], "hudi": ["hudi", "fastavro"]}
+    for module in libraries[source]:
         pytest.importorskip(module)
-    return {"delta": _DeltaLake, "iceberg": _IcebergLake, "hudi": _HudiLake}[source](folder, is_partitioned)
+    return lakes[source](folder, is_partitioned)
 
 
 def _numbers(values: tuple[int, ...], p: str) -> pa.Table:
@@ -148,25 +185,39 @@ def _numbers(values: tuple[int, ...], p: str) -> pa.Table:
 # -- Delta ------------------------------------------------------------------------------------------------------------
 
 
+def read_delta(table: str | Path, where: str = "true", version: int | None = None) -> pa.Table:
+    """Rows as deltalake reads them."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    their = QueryBuilder().register("t", DeltaTable(str(table), version=version))
+    return pa.table(their.execute(f"select * from t where {where}").read_all())
+
+
 def commit(table: str | Path, actions: list[dict]) -> int:
-    """Appends a commit of these actions to a Delta log, as it lies. Returns its version."""
+    """Append a commit of these actions to a Delta log, unchecked. Return its version."""
     folder = Path(table) / "_delta_log"
-    version = max(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()) + 1
+    version = max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()), default=-1) + 1
     lines = "".join(json.dumps(action) + "\n" for action in actions)
     (folder / f"{version:020d}.json").write_text(lines)
     return version
 
 
+def actions_of(table: str | Path, kind: str) -> list[dict]:
+    """The actions of a kind in the commits of a log, oldest first."""
+    files = sorted((Path(table) / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [action[kind] for action in actions if kind in action]
+
+
 def add_of(table: str | Path, path: str) -> dict:
     """The newest `add` of a path in a log."""
-    found = None
-    for file in sorted((Path(table) / "_delta_log").glob("*.json")):
-        for line in file.read_text().splitlines():
-            action = json.loads(line).get("add")
-            if action is not None and action["path"] == path:
-                found = action
-    assert found is not None
-    return found
+    return [add for add in actions_of(table, "add") if add["path"] == path][-1]
+
+
+def new_add(table: str | Path, path: str) -> dict:
+    """An `add` of a file that was written by hand: without statistics or partition values."""
+    size = (Path(table) / path).stat().st_size
+    return {"path": path, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
 
 
 def paths_of(table: str | Path) -> list[str]:
@@ -176,12 +227,12 @@ def paths_of(table: str | Path) -> list[str]:
     return sorted(pa.table(DeltaTable(str(table)).get_add_actions()).column("path").to_pylist())
 
 
-def delete_rows(table: str | Path, path: str, rows: list[int]) -> int:
-    """Gives a file a deletion vector that takes rows (by position) out of it, as Spark would."""
+def delete_rows(table: str | Path, path: str, rows: list[int], vector: dict | None = None) -> int:
+    """Give a file a deletion vector, as Spark does: of rows by position, inline if no descriptor is given."""
     add = add_of(table, path)
     remove = {name: add[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in add}
     remove |= {"dataChange": True, "deletionTimestamp": 1, "extendedFileMetadata": True}
-    add = {**add, "deletionVector": deletion_vector(rows), "dataChange": True}
+    add = {**add, "deletionVector": vector or deletion_vector(rows), "dataChange": True}
     return commit(table, [{"remove": remove}, {"add": add}])
 
 
@@ -200,7 +251,7 @@ def bitmap_array(rows: list[int]) -> bytes:
 
 
 def inline(data: bytes) -> str:
-    """The bytes of a deletion vector as its descriptor holds them."""
+    """The bytes of a deletion vector as its descriptor has them."""
     return _z85(data + b"\0" * (-len(data) % 4))
 
 
@@ -215,7 +266,7 @@ def _z85(data: bytes) -> str:
 
 
 def catalog(folder: Path) -> Any:
-    """A catalog in a file, and tables beside it."""
+    """A catalog in a file, and tables next to it."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -237,15 +288,20 @@ def read_iceberg(table: str | Path, metadata: str | Path | None = None) -> pa.Ta
     return StaticTable.from_metadata(f"file://{metadata or newest_metadata(table)}").scan().to_arrow()
 
 
+def _new_deletes(table: str | Path) -> Path:
+    """The path of a new delete file."""
+    folder = Path(table) / "data"
+    return folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
+
+
 def delete_positions(table: str | Path, path: str, rows: list[int]) -> Path:
-    """Takes rows (by position) out of a data file with a position delete file, as Spark would; past any catalog.
-    Returns the metadata file that says so."""
+    """Delete rows (by position) of a data file with a position delete file, as Spark does, past any catalog. Return the
+    new metadata file."""
     import pyarrow.parquet as pq
     from pyiceberg.manifest import DataFileContent
     from pyiceberg.table import StaticTable
 
-    folder = Path(table) / "data"
-    file = folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
+    file = _new_deletes(table)
     deleted = pa.table({"file_path": pa.array([path] * len(rows)), "pos": pa.array(rows, pa.int64())})
     pq.write_table(deleted, file)
     ends = {key: {2147483546: path.encode()} for key in ("lower_bounds", "upper_bounds")}
@@ -255,14 +311,13 @@ def delete_positions(table: str | Path, path: str, rows: list[int]) -> Path:
 
 
 def delete_equal(table: str | Path, column: str, values: list) -> Path:
-    """Takes rows out by their value with an equality delete file, as Flink would; past any catalog."""
+    """Delete rows by their value with an equality delete file, as Flink does, past any catalog."""
     import pyarrow.parquet as pq
     from pyiceberg.manifest import DataFileContent
     from pyiceberg.table import StaticTable
 
     known = StaticTable.from_metadata(f"file://{newest_metadata(table)}").schema().find_field(column)
-    folder = Path(table) / "data"
-    file = folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
+    file = _new_deletes(table)
     field = pa.field(column, pa.int64(), metadata={"PARQUET:field_id": str(known.field_id)})
     pq.write_table(pa.table([values], schema=pa.schema([field])), file)
     return _with_delete_file(table, file, len(values), DataFileContent.EQUALITY_DELETES, equality_ids=[known.field_id])
@@ -286,8 +341,8 @@ def _with_delete_file(
     before = newest_metadata(table)
     their = StaticTable.from_metadata(f"file://{before}")
     number = int(before.name.split("-")[0]) + 1
-    snapshot, told = their.current_snapshot(), json.loads(before.read_text())
-    new_id, sequence = number, told["last-sequence-number"] + 1
+    snapshot, values = their.current_snapshot(), json.loads(before.read_text())
+    new_id, sequence = number, values["last-sequence-number"] + 1
     metadata = f"file://{before.parent}"
 
     class DeleteManifest(ManifestWriterV2):
@@ -319,16 +374,16 @@ def _with_delete_file(
     ) as manifests:
         manifests.add_manifests([*snapshot.manifests(their.io), writer.to_manifest_file()])
     newest = {
-        **told["snapshots"][-1],
+        **values["snapshots"][-1],
         "snapshot-id": new_id,
         "parent-snapshot-id": snapshot.snapshot_id,
         "sequence-number": sequence,
         "manifest-list": listed,
         "summary": {"operation": "delete"},
     }
-    told["snapshots"].append(newest)
-    told["current-snapshot-id"], told["last-sequence-number"] = new_id, sequence
-    told["refs"]["main"]["snapshot-id"] = new_id
+    values["snapshots"].append(newest)
+    values["current-snapshot-id"], values["last-sequence-number"] = new_id, sequence
+    values["refs"]["main"]["snapshot-id"] = new_id
     path = before.parent / f"{number:05d}-by-hand.metadata.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(values))
     return path
