@@ -173,7 +173,7 @@ def test_a_file_that_is_still_being_written_waits_for_the_next_sync(table: ss.Ta
     shutil.copy(whole, late)
     table.sync()
     assert table.scan("k >= 3000").count() == 40 and table.verify() == []
-    _cut(late)  # written over by somebody, who is not done
+    _cut(late)  # another program overwrites it and has not finished
     with pytest.raises(ss.NotReadableError, match=r"late\.parquet"):
         table.scan("k >= 3000").to_table()
     table.sync()

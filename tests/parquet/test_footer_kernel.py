@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,28 +38,51 @@ def _file(table: pa.Table, **options: object) -> bytes:
     return sink.getvalue()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"write_page_index": True, "row_group_size": 7},
-        {"write_statistics": False},
-        {"use_dictionary": False, "version": "1.0", "row_group_size": 20},
-        {"store_decimal_as_integer": True, "write_statistics": ["id", "d"]},
-    ],
-    ids=str,
-)
-def test_a_whole_footer_is_accepted(options: dict) -> None:
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"write_page_index": True, "row_group_size": 7},
+    {"write_statistics": False},
+    {"use_dictionary": False, "version": "1.0", "row_group_size": 20},
+    {"bloom_filter_options": {"id": True}, "data_page_version": "2.0"},
+    {"store_decimal_as_integer": True, "write_statistics": ["id", "d"]},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_whole_footer_is_accepted_and_read_as_pyarrow_does(options: dict[str, Any]) -> None:
     nested = pa.table({"l": [[1], [], None], "m": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int8()))})
-    nothing, wide = rows().slice(0, 0), pa.table({f"c{i}": [i, None] for i in range(200)})
-    odd = pa.table({"none": pa.nulls(3, pa.int32()), "t": ["y" * 500, "", None]})
-    for table in (rows(), nothing, nested, wide, odd):
-        known = {name: value for name, value in parquet_options(options).items() if isinstance(value, bool | str | int)}
-        data = _file(table, **known)
-        leaves = _leaves_of(pq.read_metadata(io.BytesIO(data)).schema)
+    wide = pa.table({f"c{i}": [i, None] for i in range(200)})
+    odd = pa.table({"none": pa.nulls(3, pa.int32()), "long " + "x" * 90: ["y" * 500, "", None]})
+    for table in (rows(), rows().slice(0, 0), nested, wide, odd):
+        data = _file(table, **_without_columns(options, table))
+        metadata = pq.read_metadata(io.BytesIO(data))
+        leaves = _leaves_of(metadata.schema)
         for size_bytes in (len(data), None):
             read = read_by_kernel(kernels_footer, _footer(data), leaves, size_bytes)
             assert read is not None and read == _plain(_footer(data), leaves, size_bytes)
+        _check_as_pyarrow(read, metadata)
+
+
+def _without_columns(options: dict[str, Any], table: pa.Table) -> dict[str, Any]:
+    """The options, without those for columns if the table lacks these."""
+    with_columns = () if "id" in table.column_names else ("bloom_filter_options", "write_statistics")
+    return {name: value for name, value in parquet_options(options).items() if name not in with_columns}
+
+
+def _check_as_pyarrow(footer: FooterBytes, metadata: pq.FileMetaData) -> None:
+    assert footer.created_by == metadata.created_by
+    row_counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    assert [group.row_count for group in footer.row_groups] == row_counts
+    for number, chunks in enumerate(footer.chunks):
+        for leaf, chunk in enumerate(chunks):
+            theirs = metadata.row_group(number).column(leaf)
+            stats = theirs.statistics
+            assert chunk.value_count == theirs.num_values
+            assert chunk.compressed_bytes == theirs.total_compressed_size
+            assert chunk.uncompressed_bytes == theirs.total_uncompressed_size
+            assert chunk.null_count == (stats.null_count if stats and stats.has_null_count else None)
+            assert chunk.has_bounds == (stats is not None and stats.has_min_max)
+            assert not chunk.has_bounds or chunk.bounds == (stats.min_raw, stats.max_raw)
 
 
 @pytest.mark.parametrize("first", range(0, examples(100, 20_000), AT_ONCE))

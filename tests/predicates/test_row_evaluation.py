@@ -1,4 +1,4 @@
-"""Binding and our evaluator: the outcome of every row is what an evaluator of plain Python says."""
+"""Binding and our evaluator: the outcome of every row is that of an evaluator in plain Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import math
 import pickle
+import uuid
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +43,9 @@ def cases(draw):
     return draw(tables(schema)), draw(predicates(schema))
 
 
-@settings(max_examples=examples(24))
+@settings(max_examples=examples(48))
 @given(cases())
-def test_every_row_as_plain_python_has_it(case):
+def test_every_row_has_the_outcome_of_plain_python(case):
     table, node = case
     expected = [row_matches(node, row) for row in rows_of(table)]
     bound = bind(node, table.schema)
@@ -54,6 +55,7 @@ def test_every_row_as_plain_python_has_it(case):
     assert matches(simple, table).to_pylist() == expected, str(simple)
     assert simplify(simple) == simple
     assert bind(bound, table.schema) == bound
+    assert matches(bind(simplify(node), table.schema), table).to_pylist() == expected
 
 
 @settings(max_examples=examples(40))
@@ -61,79 +63,18 @@ def test_every_row_as_plain_python_has_it(case):
 def test_bound_predicates_print_pickle_and_read_back(case):
     table, node = case
     bound = simplify(bind(node, table.schema))
-    assert pickle.loads(pickle.dumps(bound)) == bound
-    assert hash(pickle.loads(pickle.dumps(bound))) == hash(bound)
+    for each in (node, bound):
+        again = pickle.loads(pickle.dumps(each))
+        assert again == each and hash(again) == hash(each)
     if "\0" in str(bound):  # where DuckDB 1.4 ends the text
         return
     again = prepare(str(bound), table.schema)
     assert matches(again, table).to_pylist() == matches(bound, table).to_pylist(), (str(bound), str(again))
 
 
-@settings(max_examples=examples(25))
-@given(cases())
-def test_simplifying_before_binding_changes_nothing(case):
-    table, node = case
-    expected = [row_matches(node, row) for row in rows_of(table)]
-    assert matches(bind(simplify(node), table.schema), table).to_pylist() == expected
-
-
 def rows(where, values, kind, name="x"):
     table = pa.table({name: pa.array(values, kind)})
     return matches(prepare(where, table.schema), table).to_pylist()
-
-
-# -- literals meet types exactly --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "where", "bound"),
-    [
-        (pa.int32(), "x = 1.5", "(`x` IS NULL AND NULL)"),
-        (pa.int32(), "x != 1.5", "(`x` IS NOT NULL OR NULL)"),
-        (pa.int32(), "x <=> 1.5", "FALSE"),
-        (pa.int32(), "x < 2.5", "`x` <= 2"),
-        (pa.int32(), "x >= -2.5", "`x` > -3"),
-        (pa.int8(), "x < 1000", "(`x` IS NOT NULL OR NULL)"),
-        (pa.int8(), "x < 127.5", "(`x` IS NOT NULL OR NULL)"),
-        (pa.string(), "x IN ('b', 'a', 'b')", "`x` IN ('a', 'b')"),
-        (pa.int8(), "x <= -1000", "(`x` IS NULL AND NULL)"),
-        (pa.int64(), "x = 18446744073709551617", "(`x` IS NULL AND NULL)"),
-        (pa.int64(), "x = 9007199254740993", "`x` = 9007199254740993"),
-        (pa.uint64(), "x >= -1", "(`x` IS NOT NULL OR NULL)"),
-        (pa.int32(), "x IN (1.5, 2.5)", "(`x` IS NULL AND NULL)"),
-        (pa.int32(), "x NOT IN (1, 1.5, 1)", "`x` != 1"),
-        (pa.float32(), "x = 1e-1", "(`x` IS NULL AND NULL)"),
-        (pa.float32(), "x < 1e-1", "`x` < 0.10000000149011612e0"),
-        (pa.float32(), "x <= 16777217", "`x` <= 16777216.0e0"),
-        (pa.float64(), "x = 0.1", "`x` = 0.1e0"),
-        (pa.float64(), "x > 9007199254740993", "`x` > 9007199254740992.0e0"),
-        (pa.decimal128(9, 2), "x = 1.005", "(`x` IS NULL AND NULL)"),
-        (pa.decimal128(9, 2), "x > 1.005", "`x` > 1"),
-        (pa.decimal128(9, 2), col("x") == 1e-1, "`x` = 0.1"),
-        (pa.decimal128(9, 2), "x < 10000000", "(`x` IS NOT NULL OR NULL)"),
-        (pa.date32(), "x < TIMESTAMP '2020-01-01 12:00:00'", "`x` <= DATE '2020-01-01'"),
-        (pa.date32(), "x = '2020-01-01'", "`x` = DATE '2020-01-01'"),
-        (
-            pa.timestamp("us"),
-            "x > TIMESTAMP_NS '2020-01-01 00:00:00.000000001'",
-            "`x` > TIMESTAMP '2020-01-01 00:00:00'",
-        ),
-        (pa.timestamp("s", "UTC"), "x = '2020-01-01T01:00:00+01:00'", "`x` = TIMESTAMP '2020-01-01 00:00:00'"),
-        (pa.timestamp("ns"), col("x") < "3000-01-01 00:00:00", "(`x` IS NOT NULL OR NULL)"),
-        (pa.bool_(), "x", "`x` = TRUE"),
-        (pa.binary(), "x = 'a'", "`x` = '\\x61'::BLOB"),
-        (pa.binary(2), "x >= '\\x61'", "`x` >= '\\x61\\x00'::BLOB"),
-        (pa.binary(2), "x < 'abc'::BLOB", "`x` <= '\\x61\\x62'::BLOB"),
-        (pa.string(), "x LIKE 'a\\%' ESCAPE '\\'", "`x` = 'a%'"),
-        (pa.int32(), "CAST(x AS BIGINT) > 5", "`x` > 5"),
-        (pa.int32(), "x = '5'", "`x` = 5"),
-        (pa.int32(), "x <=> NULL", "`x` IS NULL"),
-        (pa.int32(), col("x").is_in([]), "FALSE"),
-        (pa.list_(pa.int8()), "x IS NOT NULL", "`x` IS NOT NULL"),
-    ],
-)
-def test_what_a_comparison_becomes(kind, where, bound):
-    assert str(prepare(where, pa.schema([("x", kind)]))) == bound.replace("`", '"')
 
 
 @pytest.mark.parametrize(
@@ -217,31 +158,6 @@ def test_bits_of_a_sliced_array_are_read_from_its_offset():
         assert to_numpy(values.slice(start)).tolist() == [bool(value) for value in values.slice(start).to_pylist()]
 
 
-def test_views_and_halves():
-    for kind in (pa.string_view(), pa.large_string(), pa.binary_view(), pa.large_binary()):
-        values = ["a", "ab", None, "b"]
-        values = values if kind in (pa.string_view(), pa.large_string()) else [v and v.encode() for v in values]
-        assert rows("x > 'a'", values, kind) == [False, True, None, True]
-        assert rows(col("x").like("a_"), values, kind) == [False, True, None, False]
-        assert rows("x IN ('a', 'b')", values, kind) == [True, False, None, True]
-        assert rows(col("x").starts_with("a"), values, kind) == [True, True, None, False]
-    halves = np.array([1.0, np.nan, -0.0, np.inf], dtype=np.float16)
-    assert rows("x > 5", halves, pa.float16()) == [False, True, False, True]
-    assert rows("x IN (0, 0.1)", halves, pa.float16()) == [False, False, True, False]
-    assert rows("x <= 1e30", halves, pa.float16()) == [True, False, True, False]
-
-
-def test_wildcards_match_line_ends_and_code_points():
-    values = ["a\nb", "a\r\nb", "aéb", "a\0b", "ab\n"]
-    assert rows("x LIKE 'a_b'", values, pa.string()) == [True, False, True, True, False]
-    assert rows("x LIKE 'a_%b'", values, pa.string()) == [True, True, True, True, False]
-    assert rows("x LIKE '%b'", values, pa.string()) == [True, True, True, True, False]
-    assert rows("x LIKE '%é%'", values, pa.string()) == [False, False, True, False, False]
-    stored = [value.encode() for value in values]
-    assert rows(col("x").like("a_b"), stored, pa.binary()) == [True, False, False, True, False]
-    assert rows(col("x").like("%é%"), stored, pa.binary()) == [False, False, True, False, False]
-
-
 def test_a_dictionary_with_a_null_among_its_values():
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
     table = pa.table({"x": array})
@@ -296,31 +212,9 @@ def test_rule_22_nan_is_the_greatest_in_the_residual():
     assert rows(col("x") == math.nan, values, pa.float32()) == [False, False, True, None]
 
 
-def test_false_rewrites_stay_null_for_nulls_under_not():
-    values = [1, None]
-    assert rows("NOT (x = 1.5)", values, pa.int64()) == [True, None]
-    assert rows("NOT (x < 1000)", values, pa.int8()) == [False, None]
-    assert rows("NOT (x IN (1.5))", values, pa.int8()) == [True, None]
-
-
-def test_a_decimal_literal_means_the_nearest_double():
-    assert rows("x = 0.1", [0.1, 0.2], pa.float64()) == [True, False]
-    assert rows(col("x") == 0.1, [decimal.Decimal("0.1"), decimal.Decimal("0.2")], pa.decimal128(5, 1)) == [True, False]
-
-
-def test_many_decimals_of_one_double():
-    near = [decimal.Decimal(text) for text in ("1.00000000000000000001", "1.1", "1")]
-    kind = pa.decimal128(30, 20)
-    assert rows(col("x") == 1.0, near, kind) == [True, False, True]
-    assert rows(col("x") != 1.0, near, kind) == [False, True, False]
-    assert rows(col("x").is_in([1.0, 1.1]), near, kind) == [True, True, True]
-    assert rows(col("x") > 1.0, near, kind) == [False, True, False]
-    assert rows(col("x").eq_missing(1.0), [*near, None], kind) == [True, False, True, False]
-
-
 def test_rule_33_rows_of_an_unknown_raise_and_name_it():
     table = pa.table({"x": ["a"]})
-    unknown = Unknown("soundex(x) = 'A000'", "nobody knows it")
+    unknown = Unknown("soundex(x) = 'A000'", "no engine evaluates it")
     bound = prepare((col("x") == "a") & unknown, table.schema)
     with pytest.raises(PredicateError, match="soundex"):
         matches(bound, table)
@@ -378,12 +272,12 @@ def test_or_of_equalities_becomes_one_list():
     assert prepare("x = 1 OR 1 = 1", schema) == Constant(True)
 
 
-def test_types_without_an_order_answer_null_tests_only():
-    table = pa.table({"x": pa.array([[1], None], pa.list_(pa.int8())), "n": pa.nulls(2)})
-    assert matches(prepare("x IS NULL", table.schema), table).to_pylist() == [False, True]
-    assert isinstance(prepare(col("x") == 5, table.schema), Unknown)
-    assert matches(prepare("n = 5", table.schema), table).to_pylist() == [None, None]
-    assert matches(prepare("n <=> 5", table.schema), table).to_pylist() == [False, False]
+def test_like_over_views():
+    for kind in (pa.string_view(), pa.large_string(), pa.binary_view(), pa.large_binary()):
+        values = ["a", "ab", None, "b"]
+        values = values if kind in (pa.string_view(), pa.large_string()) else [v and v.encode() for v in values]
+        assert rows(col("x").like("a_"), values, kind) == [False, True, None, False]
+        assert rows(col("x").starts_with("a"), values, kind) == [True, True, None, False]
 
 
 def test_literals_of_numpy_pandas_and_arrow():
@@ -397,11 +291,18 @@ def test_literals_of_numpy_pandas_and_arrow():
         pa.scalar(1_577_836_800_000_000_001, pa.timestamp("ns", "UTC")),
     ):
         assert rows(col("x") == literal, values, kind) == [True, None], literal
+    for unit, hours in (("s", 5), ("m", 5), ("h", 5), ("D", 0), ("M", 0), ("Y", 0), ("us", 5)):
+        literal = np.datetime64("2024-01-01T05:00").astype(f"datetime64[{unit}]")
+        assert rows(col("x") == literal, [dt.datetime(2024, 1, 1, hours)], pa.timestamp("us")) == [True], unit
+    some = np.array(["2024-01-01T05", "NaT"], "datetime64[h]")
+    assert rows(col("x").is_in(some), [dt.datetime(2024, 1, 1, 5)], pa.timestamp("us")) == [True]
+    assert rows(col("x") == uuid.UUID(int=1), ["a", str(uuid.UUID(int=1))], pa.string()) == [False, True]
     assert rows(col("x") == np.int8(5), [5], pa.int64()) == [True]
     assert rows(col("x") == np.float32(0.1), [np.float32(0.1)], pa.float32()) == [True]
     assert rows(col("x").is_in(pa.array([1, None])), [1, 2], pa.int64()) == [True, None]
     assert rows(col("x") == dt.timedelta(seconds=1), [1000], pa.duration("ms")) == [True]
     assert rows(col("x").eq_missing(pandas.NaT), [None], kind) == [True]
-    for bad in (object(), [1], pa.scalar([1]), "\ud800", decimal.Decimal("1e5000")):
+    picoseconds = np.datetime64("2024-01-01T05:00:00.000000000001", "ps")
+    for bad in (object(), [1], pa.scalar([1]), "\ud800", decimal.Decimal("1e5000"), picoseconds):
         with pytest.raises(PredicateError):
             col("x") == bad  # noqa: B015  # building it is what raises

@@ -80,16 +80,6 @@ def test_they_are_compared_by_value(data: st.DataObject) -> None:
         assert table.scan(test).count() == sum(same) and table.scan(~test).count() == len(same) - sum(same)
 
 
-def test_seconds_beyond_what_nanoseconds_hold_are_compared(tmp_path: Path) -> None:
-    far = 253_402_214_400  # the last day of the year 9999; as nanoseconds it would wrap around
-    rows = {"a": pa.array([0, far], pa.timestamp("s")), "b": pa.array([1, 1], pa.timestamp("ns"))}
-    rows["d"] = pa.array([0, 2_932_896], pa.date32())
-    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
-    table = ss.create(tmp_path)
-    for where in ("a < b", "d < b", "b > a", "NOT a > b"):
-        assert table.scan(where).count() == 1, where
-
-
 def test_columns_that_count_different_things_are_refused(tmp_path: Path) -> None:
     kinds = {"t": pa.timestamp("s"), "c": pa.time64("us"), "d": pa.duration("s")}
     pq.write_table(pa.table({name: pa.array([0], kind) for name, kind in kinds.items()}), tmp_path / "a.parquet")

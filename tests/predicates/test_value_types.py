@@ -213,7 +213,7 @@ def test_a_registered_type_that_has_no_hash_is_refused_by_name(tmp_path: Path, m
         pa.unregister_extension_type("example.unhashable")
 
 
-def test_a_type_that_nobody_registered_is_what_it_is_stored_as(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_that_is_not_registered_is_its_storage_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after files of the same schema were read while the type was registered."""
     monkeypatch.setattr(footer_bytes, "kernels_for", lambda *_: kernels_footer)
     rows = pa.table({"x": REFUSED["registered by others"], "n": range(3)})

@@ -290,7 +290,7 @@ def test_a_run_that_is_damaged_when_it_is_made_prunes_nothing(lake: Path) -> Non
         coarse = sks.coarse(lake, ["s", "k"])
     paths = _paths(lake)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # executors need not be told again
+        warnings.simplefilter("error")  # executors need no second warning
         assert len(list(sks.prune_partition(paths, pickle.loads(pickle.dumps(coarse)), "s = 's15x'"))) == 8
         assert list(sks.prune_partition(paths, coarse, "s = 's15x' AND k = 150")) == [(paths[1], [2])]
 

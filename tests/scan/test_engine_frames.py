@@ -1,4 +1,4 @@
-"""Plans as frames of polars and relations of DuckDB: their own queries narrow the plan, and get their own answers."""
+"""Plans as frames of polars and relations of DuckDB: the engines' queries narrow the plan and return their own rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from engine_queries import conditions, part, row_reprs
+from engine_queries import all_rows, conditions, lake, row_reprs
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,10 +25,7 @@ INT96 = {"use_deprecated_int96_timestamps": True}
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
-    root = tmp_path_factory.mktemp("lake")
-    for number in range(6):
-        pq.write_table(part(number), root / f"{number}.parquet", row_group_size=4)
-    return ss.create(root)
+    return lake(tmp_path_factory.mktemp("lake"))
 
 
 @given(conditions, st.sampled_from([0, 1_000_000]))
@@ -37,7 +34,7 @@ def test_a_lazy_frame_gives_the_rows_that_polars_would_find(
     table: ss.Table, condition: tuple[str, Any], values_min: int
 ) -> None:
     _, expression = condition
-    everything = pl.from_arrow(pa.concat_tables([part(number) for number in range(6)]))
+    everything = pl.from_arrow(all_rows())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_frames, "_POLARS_VALUES_MIN", values_min)
         assert row_reprs(table.lazy().filter(expression).collect()) == row_reprs(everything.filter(expression))
@@ -141,7 +138,7 @@ def test_a_damaged_file_is_our_error(tmp_path: Path, scans: list) -> None:
 
 
 def test_a_lazy_frame_of_nanoseconds(tmp_path: Path) -> None:
-    """polars makes nanoseconds of a literal beside them, the last of its own unit among others."""
+    """polars converts a literal to the nanoseconds of the column, for `<=` to the last one of the literal's unit."""
     times = pa.array([-1001, -1000, -1, 0, 1, 999, 1000], pa.timestamp("ns"))
     pq.write_table(pa.table({"t": times}), tmp_path / "a.parquet")
     lazy, everything = ss.create(tmp_path).lazy(), pl.DataFrame({"t": times})
@@ -153,12 +150,7 @@ def test_a_lazy_frame_of_nanoseconds(tmp_path: Path) -> None:
 
 
 def test_filters_columns_and_slices_reach_the_plan(tmp_path: Path) -> None:
-    for number in range(6):
-        pq.write_table(part(number), tmp_path / f"{number}.parquet", row_group_size=4)
-    ss.create(tmp_path)
-    for number in range(6):
-        if number != 3:
-            (tmp_path / f"{number}.parquet").unlink()
+    lake(tmp_path, only=3)
     lazy = ss.scan_polars(tmp_path)
     assert lazy.filter(pl.col("i") == 40).select("s").collect().to_dict(as_series=False) == {"s": ["k4"]}
     assert lazy.filter(pl.col("i").is_between(36, 40), pl.col("s").str.len_chars() == 2).collect().height == 4
@@ -187,11 +179,13 @@ def test_slices_come_before_later_filters(table: ss.Table) -> None:
     assert table.lookup(pa.table({"i": range(40, 4000)})).lazy().filter(pl.col("i") == 40).collect().height == 1
 
 
-def test_frames_and_relations_hold_the_plans_rows(table: ss.Table) -> None:
+def test_engines_accept_a_plan(table: ss.Table) -> None:
     plan = table.scan("i > 40", columns=["i", "s"])
     assert plan.to_polars().columns == ["i", "s"]
-    assert plan.to_polars().height == plan.count() == 27
+    assert plan.to_polars().height == pl.DataFrame(plan).height == len(plan.to_pandas()) == plan.count() == 27
+    assert pa.table(plan).num_rows == pa.RecordBatchReader.from_stream(plan).read_all().num_rows == 27
     with duckdb.connect() as connection:
+        assert connection.execute("SELECT count(*), min(i) FROM plan").fetchall() == [(27, 41)]
         relation = plan.to_duckdb(connection)
         assert relation.filter("i = 42").fetchall() == [(42, "k6")]
         assert relation.filter("i < 44").project("s").fetchall() == [(None,), ("k6",), ("k7",)]

@@ -140,7 +140,7 @@ def test_limits_and_columns(tmp_path: Path) -> None:
     assert table.scan(WHERES[0], columns=["ts"], limit=0).to_table().num_rows == 0
     every = table.scan(WHERES[0]).count()
     assert table.scan(WHERES[0], columns=[]).to_table().num_rows == every
-    assert table.scan("\"user\" = 'nobody'", columns=["ts"]).to_table().num_rows == 0
+    assert table.scan("\"user\" = 'absent'", columns=["ts"]).to_table().num_rows == 0
     assert "does not contain n, so data files are read" in table.scan(WHERES[0], columns=["n"]).explain()
     in_order = table.scan(WHERES[0], columns=["action"], order_by="ts").to_table()
     expected = table.scan(WHERES[0], columns=["ts", "action", "n"]).to_table().sort_by("ts")
@@ -253,7 +253,7 @@ def test_partition_columns_and_defaults(tmp_path: Path) -> None:
 
 
 def test_floats_keep_their_zeros_and_other_types_their_values(tmp_path: Path) -> None:
-    """A key has one zero, and one NaN: a float that is a key is stored as it is, too."""
+    """A key has one zero and one NaN, so a float that is a key is also stored unchanged."""
     types: dict[str, pa.Array] = {
         "f": pa.array([0.0, -0.0, math.nan, None, 1.0]),
         "h": pa.array(np.array([0, -0.0, 1, 2, 3], dtype=np.float16)),
@@ -277,20 +277,16 @@ def test_floats_keep_their_zeros_and_other_types_their_values(tmp_path: Path) ->
     table.create_index(["u", "d32"], kind="secondary", include=["f", "words"])
     os.rename(tmp_path / "a.parquet", tmp_path / "a.away")
     opened = ss.open(tmp_path, on_stale="ignore")
-    for where in ("f = 0", "f >= 1", "f IS NULL", "f <= 1"):
+    tests = {
+        "f = 0": lambda f: f == 0,
+        "f >= 1": lambda f: f is not None and not f < 1,
+        "f IS NULL": lambda f: f is None,
+        "f <= 1": lambda f: f is not None and f <= 1,
+    }
+    for where, test in tests.items():
         rows = opened.scan(where, columns=list(types)).to_table()
-        with duckdb.connect() as connection:
-            connection.register("given", everything.select(["f", "d32"]))
-            connection.execute("CREATE TABLE everything AS FROM given")
-            kept = connection.sql(f"SELECT f, d32 FROM everything WHERE {where}").to_arrow_table()
         assert rows.schema.equals(everything.schema)
-        assert texts(rows.select(["f", "d32"])) == texts(kept)
-        wanted = set(texts(kept))
-        assert texts(rows) == [
-            text
-            for text, row in sorted((repr(list(row.values())), row) for row in everything.to_pylist())
-            if repr([row["f"], row["d32"]]) in wanted
-        ]
+        assert texts(rows) == texts(everything.filter(pa.array(map(test, everything["f"].to_pylist())))), where
     rows = opened.scan("u = 2 AND d32 = DATE '1970-01-03'", columns=["u", "d32", "f", "words"]).to_table()
     assert rows.schema.equals(pa.schema([everything.schema.field(name) for name in rows.column_names]))
     assert texts(rows) == ["[2, datetime.date(1970, 1, 3), -0.0, 'b']"]
@@ -348,18 +344,12 @@ def test_rule_21_damaged_bytes_uncover_files(tmp_path: Path) -> None:
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1 + place))
         opened = ss.open(tmp_path)
         for where, rows in expected.items():
-            with _ignoring_warnings():
+            with warnings.catch_warnings(action="ignore"):
                 assert texts(opened.scan(where, columns=["user", *INCLUDED]).to_table()) == texts(rows)
                 assert opened.scan(where).count() == rows.num_rows
     path.unlink()
     with pytest.raises(ss.SkipstoneError):
         ss.open(tmp_path, strict=True).scan(WHERES[0], columns=["ts"]).to_table()
     opened = ss.open(tmp_path)
-    with _ignoring_warnings():
+    with warnings.catch_warnings(action="ignore"):
         check(opened, WHERES[0], ["user", "ts"], everything)
-
-
-def _ignoring_warnings() -> Any:
-    context = warnings.catch_warnings()
-    warnings.simplefilter("ignore")
-    return context

@@ -1,4 +1,4 @@
-"""A table as a Dataset: DuckDB's and polars' own queries skip files, give their own answers, and nothing crashes."""
+"""A table as a Dataset: queries of DuckDB and polars skip files and return their own rows, and nothing crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from engine_queries import ROWS_A_FILE, conditions, part, row_reprs
+from engine_queries import ROWS_PER_FILE, all_rows, conditions, lake, part, row_reprs
 from example_counts import examples
 from hypothesis import given, settings
 from loaded_modules import run_code
@@ -24,16 +24,8 @@ pl = pytest.importorskip("polars")
 
 
 @pytest.fixture(scope="module")
-def everything() -> pa.Table:
-    return pa.concat_tables([part(number) for number in range(6)])
-
-
-@pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
-    root = tmp_path_factory.mktemp("lake")
-    for number in range(6):
-        pq.write_table(part(number), root / f"{number}.parquet", row_group_size=4)
-    return ss.create(root)
+    return lake(tmp_path_factory.mktemp("lake"))
 
 
 # -- the engines' own answers -----------------------------------------------------------------------------------------
@@ -41,17 +33,14 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
 
 @given(conditions)
 @settings(max_examples=examples(5))
-def test_engines_get_the_rows_that_they_would_find_themselves(
-    table: ss.Table, everything: pa.Table, where: tuple[str, Any]
-) -> None:
-    sql, expression = where
-    lake = table.dataset()
+def test_engines_get_the_rows_that_they_would_find_themselves(table: ss.Table, where: tuple[str, Any]) -> None:
+    (sql, expression), everything, dataset = where, all_rows(), table.dataset()
     with duckdb.connect() as connection:
         connection.register("everything", everything)
-        connection.register("lake", lake)
+        connection.register("lake", dataset)
         wanted = connection.sql(f"SELECT * FROM everything WHERE {sql}").to_arrow_table()
         assert row_reprs(connection.sql(f"SELECT * FROM lake WHERE {sql}").to_arrow_table()) == row_reprs(wanted)
-    lazy = pl.scan_pyarrow_dataset(lake).filter(expression)
+    lazy = pl.scan_pyarrow_dataset(dataset).filter(expression)
     assert row_reprs(lazy.collect()) == row_reprs(pl.from_arrow(everything).filter(expression))
 
 
@@ -59,7 +48,7 @@ def test_lists_with_a_zero_and_with_a_null(tmp_path: Path) -> None:
     """DuckDB writes a list with a zero as other tests; polars can ask that nulls equal each other."""
     rows = pa.table({"x": [0.0, -0.0, 1.5, None, float("nan")], "i": [1, 2, None, 3, 4]})
     pq.write_table(rows, tmp_path / "a.parquet")
-    lake = ss.create(tmp_path).dataset()
+    dataset = ss.create(tmp_path).dataset()
     for where in (
         "x IN (0.0)",
         "x IN (0, -0.0)",
@@ -68,7 +57,7 @@ def test_lists_with_a_zero_and_with_a_null(tmp_path: Path) -> None:
         "i = 1 AND x IN (-0.0, 7)",
     ):
         with duckdb.connect() as connection:
-            connection.register("lake", lake)
+            connection.register("lake", dataset)
             connection.register("everything", rows)
             found = connection.sql(f"SELECT * FROM lake WHERE {where}").to_arrow_table()
             assert row_reprs(found) == row_reprs(
@@ -78,27 +67,16 @@ def test_lists_with_a_zero_and_with_a_null(tmp_path: Path) -> None:
         one = pl.col("i").is_in([2, None], nulls_equal=nulls_equal)
         for expression in (one, ~one):
             wanted = pl.from_arrow(rows).filter(expression)
-            assert row_reprs(pl.scan_pyarrow_dataset(lake).filter(expression).collect()) == row_reprs(wanted)
+            assert row_reprs(pl.scan_pyarrow_dataset(dataset).filter(expression).collect()) == row_reprs(wanted)
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 
-def _only_left(root: Path, number: int) -> ss.LakeDataset:
-    """A dataset of six files of which all but one are gone: whoever reads another fails."""
-    for n in range(6):
-        pq.write_table(part(n), root / f"{n}.parquet", row_group_size=4)
-    table = ss.create(root)
-    for n in range(6):
-        if n != number:
-            (root / f"{n}.parquet").unlink()
-    return table.dataset()
-
-
 def test_a_query_of_duckdb_reads_the_files_that_may_match(tmp_path: Path) -> None:
-    lake = _only_left(tmp_path, 3)
+    dataset = lake(tmp_path, only=3).dataset()
     with duckdb.connect() as connection:
-        connection.register("lake", lake)
+        connection.register("lake", dataset)
         assert connection.sql("SELECT s FROM lake WHERE i = 40 AND lower(s) = 'k4'").fetchall() == [("k4",)]
         assert connection.sql("SELECT max(t) FROM lake WHERE i BETWEEN 36 AND 47").fetchall() == [
             (dt.datetime(2024, 1, 2, 23),)
@@ -110,7 +88,7 @@ def test_a_query_of_duckdb_reads_the_files_that_may_match(tmp_path: Path) -> Non
 
 
 def test_a_query_of_polars_reads_the_files_that_may_match(tmp_path: Path) -> None:
-    lazy = pl.scan_pyarrow_dataset(_only_left(tmp_path, 3))
+    lazy = pl.scan_pyarrow_dataset(lake(tmp_path, only=3).dataset())
     assert lazy.filter(pl.col("i") == 40).select("s").collect().to_dict(as_series=False) == {"s": ["k4"]}
     assert lazy.filter(pl.col("i").is_between(36, 47)).select(pl.len()).collect().item() == 10
     with pytest.raises(ss.NotReadableError, match=r"\.parquet"):
@@ -120,41 +98,41 @@ def test_a_query_of_polars_reads_the_files_that_may_match(tmp_path: Path) -> Non
 def test_it_stays_on_the_version_that_it_was_made_on(tmp_path: Path) -> None:
     pq.write_table(part(0), tmp_path / "0.parquet")
     table = ss.create(tmp_path)
-    lake = table.dataset()
+    dataset = table.dataset()
     pq.write_table(part(1), tmp_path / "1.parquet")
     table.sync()
-    assert (lake.count_rows(), table.dataset().count_rows()) == (ROWS_A_FILE, 2 * ROWS_A_FILE)
+    assert (dataset.count_rows(), table.dataset().count_rows()) == (ROWS_PER_FILE, 2 * ROWS_PER_FILE)
 
 
 # -- its members ------------------------------------------------------------------------------------------------------
 
 
-def test_scans_choose_rows_columns_and_batches(table: ss.Table, everything: pa.Table) -> None:
-    lake = table.dataset()
-    assert lake.schema == table.schema
-    assert row_reprs(lake.to_table()) == row_reprs(everything)
-    assert lake.to_table(columns=["s", "i"], filter=pc.field("i") == 40).to_pydict() == {"s": ["k4"], "i": [40]}
-    assert lake.to_table(columns=[], filter=pc.field("i") < 4).num_rows == 3
-    made = lake.to_table(columns={"twice": pc.field("i") + pc.field("i"), "u": pc.field("r", "u")}, filter="i = 42")
+def test_scans_choose_rows_columns_and_batches(table: ss.Table) -> None:
+    dataset = table.dataset()
+    assert dataset.schema == table.schema
+    assert row_reprs(dataset.to_table()) == row_reprs(all_rows())
+    assert dataset.to_table(columns=["s", "i"], filter=pc.field("i") == 40).to_pydict() == {"s": ["k4"], "i": [40]}
+    assert dataset.to_table(columns=[], filter=pc.field("i") < 4).num_rows == 3
+    made = dataset.to_table(columns={"twice": pc.field("i") + pc.field("i"), "u": pc.field("r", "u")}, filter="i = 42")
     assert made.to_pydict() == {"twice": [84], "u": [2]}
-    assert max(batch.num_rows for batch in lake.to_batches(batch_size=3)) == 3
-    assert lake.scanner(filter="i > 60").count_rows() == lake.count_rows("i > 60") == 10
-    assert lake.head(5, columns=["i"]).num_rows == 5
-    assert lake.head(5, filter=pc.field("i") == 40).num_rows == 1
-    assert lake.take([0, 71]).num_rows == 2
-    narrower = lake.filter(pc.field("i") > 60).filter(pc.field("s") == "k8")
+    assert max(batch.num_rows for batch in dataset.to_batches(batch_size=3)) == 3
+    assert dataset.scanner(filter="i > 60").count_rows() == dataset.count_rows("i > 60") == 10
+    assert dataset.head(5, columns=["i"]).num_rows == 5
+    assert dataset.head(5, filter=pc.field("i") == 40).num_rows == 1
+    assert dataset.take([0, 71]).num_rows == 2
+    narrower = dataset.filter(pc.field("i") > 60).filter(pc.field("s") == "k8")
     assert narrower.to_table()["i"].to_pylist() == [62]
     assert narrower.count_rows() == narrower.head(9).num_rows == 1
     with pytest.raises(ss.SchemaError, match="no column 'x'"):
-        lake.to_table(columns=["x"])
+        dataset.to_table(columns=["x"])
     with pytest.raises(ss.PredicateError, match="'x'"):
-        lake.to_table(filter=pc.field("x") == 1)
+        dataset.to_table(filter=pc.field("x") == 1)
 
 
 def test_a_plans_dataset_is_exactly_its_rows(table: ss.Table) -> None:
-    lake = table.scan("i > 40", columns=["i", "s"]).dataset()
-    assert lake.schema.names == ["i", "s"]
-    assert lake.to_table(filter=pc.field("i") < 50)["i"].to_pylist() == [41, 42, 43, 44, 46, 47, 48, 49]
+    dataset = table.scan("i > 40", columns=["i", "s"]).dataset()
+    assert dataset.schema.names == ["i", "s"]
+    assert dataset.to_table(filter=pc.field("i") < 50)["i"].to_pylist() == [41, 42, 43, 44, 46, 47, 48, 49]
     limited = table.scan("i > 40", limit=3).dataset()
     assert limited.count_rows() == 3
     assert limited.to_table(filter=pc.field("i") > 0).num_rows == 3
@@ -178,10 +156,10 @@ def test_fragments_are_those_of_the_files_that_may_match(table: ss.Table) -> Non
 
 def test_a_fields_path_that_is_also_a_columns_name_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"s.u": [1, 2], "s": [{"u": 5}, {"u": 6}]}), tmp_path / "a.parquet")
-    lake = ss.create(tmp_path).dataset()
-    assert lake.count_rows(pc.field("s.u") == 1) == 1
+    dataset = ss.create(tmp_path).dataset()
+    assert dataset.count_rows(pc.field("s.u") == 1) == 1
     with pytest.raises(ss.PredicateError, match=r"'s\.u'"):
-        lake.count_rows(pc.field("s", "u") == 5)
+        dataset.count_rows(pc.field("s", "u") == 5)
 
 
 _MEMBERS = """
@@ -208,7 +186,7 @@ _MEMBERS = """
 
 
 def test_every_member_works_or_raises(table: ss.Table, tmp_path: Path) -> None:
-    """In a process of its own, which a crash of pyarrow's would end, also at its exit."""
+    """In another process, which a crash of pyarrow would end, also at its exit."""
     members = [line.split(" -> ") for line in _MEMBERS.strip().splitlines()]
     program = f"""
         import pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
@@ -234,18 +212,22 @@ def test_every_member_works_or_raises(table: ss.Table, tmp_path: Path) -> None:
 def test_a_dataset_that_follows_reads_the_newest_version_at_each_scan(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
     table = ss.create(tmp_path)
-    lake, still = ss.open(tmp_path).dataset(follow=True), ss.open(tmp_path).dataset()
-    few = lake.filter(ds.field("k") > 1)
+    dataset, still = ss.open(tmp_path).dataset(follow=True), ss.open(tmp_path).dataset()
+    few = dataset.filter(ds.field("k") > 1)
     for more in (3, 4):
         with table.transaction() as tx:
             tx.write(pa.table({"k": [more]}))
-        assert sorted(duckdb.sql("SELECT k FROM lake").fetchall()) == [(k,) for k in range(1, more + 1)]
-        assert (lake.count_rows(), lake.head(10).num_rows, len(list(lake.get_fragments()))) == (more, more, more - 1)
+        assert sorted(duckdb.sql("SELECT k FROM dataset").fetchall()) == [(k,) for k in range(1, more + 1)]
+        assert (dataset.count_rows(), dataset.head(10).num_rows, len(list(dataset.get_fragments()))) == (
+            more,
+            more,
+            more - 1,
+        )
         assert sorted(few.to_table()["k"].to_pylist()) == [*range(2, more + 1)]
-        assert pickle.loads(pickle.dumps(lake)).count_rows() == more
+        assert pickle.loads(pickle.dumps(dataset)).count_rows() == more
     assert still.count_rows() == 2
     table.alter(add={"later": pa.int64()})
     with pytest.raises(ss.SchemaError, match="dataset\\(\\) again"):
-        lake.count_rows()
+        dataset.count_rows()
     with pytest.raises(ss.InvalidArgumentError, match="read-only"):
         ss.open(tmp_path, version=1).dataset(follow=True)

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import skipstone as ss
-from example_counts import examples, few_of
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels_in_use import kernels
 from lake_strategies import change_index, lakes, make_file
-from library_versions import has
 from oracle import Lake
-from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
+from predicate_strategies import compared, leaf_columns, predicates, row_matches, rows_of
 from skipstone.engine.predicates import ast
 from skipstone.engine.scan import group_counts
 
@@ -38,9 +36,9 @@ def _order_of(a: object, b: object, is_max: bool, nulls_first: bool) -> int:
         if a is b:
             return 0
         return -1 if (a is None) == nulls_first else 1
-    if _compared("=", a, b):
+    if compared("=", a, b):
         return 0
-    return -1 if bool(_compared(">", a, b)) == is_max else 1
+    return -1 if bool(compared(">", a, b)) == is_max else 1
 
 
 def _sorted(rows: list[dict], keys: list[tuple[str, bool, bool]]) -> list[dict]:
@@ -198,7 +196,7 @@ def test_a_secondary_index_names_the_first_rows_of_scattered_values(sorted_lake:
         assert _row_groups_read(plan) == 0
         assert "secondary(code)" in plan.explain()
     make_file(sorted_lake, "late.parquet", {"code": [None, 20_000], "ts": [1, 2], "day": ["a", "b"]})
-    table.sync()  # the commit keeps the index; what it does not cover is read beside it
+    table.sync()  # the commit keeps the index; files that it does not cover are read
     table.create_index("ts", kind="secondary", maintain="refresh")
     make_file(sorted_lake, "later.parquet", {"code": [-1], "ts": [5000], "day": ["c"]})
     table.sync()
@@ -249,34 +247,6 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
         table.scan().count(by="ts")
 
 
-@pytest.mark.some_cases(1)
-@pytest.mark.parametrize("are_used", [False, True])
-def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
-    view = pa.string_view() if has("pyarrow", 26) else pa.string()  # which older ones do not write
-    kinds = [pa.string(), pa.large_string(), view, pa.dictionary(pa.int8(), pa.string())]
-    random, wanted = np.random.default_rng(5), {name: Counter() for name in ("kind", "code", "share")}
-    for number in range(12):
-        rows = 3_000
-        picked = random.integers(0, 2 + number, rows)
-        columns = {
-            "kind": pa.array([None if i == number else f"kind {i}" for i in picked.tolist()]).cast(kinds[number % 4]),
-            "code": pa.array(picked - 3, pa.int32() if number % 2 else pa.int64()),
-            "share": pa.array([[0.0, -0.0, float("nan"), 1.5][i % 4] for i in picked.tolist()]),
-        }
-        if number == 7:
-            del columns["code"]
-        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=1_000)
-        for name, counter in wanted.items():
-            values = columns[name].to_pylist() if name in columns else [None] * rows
-            counter.update(map(_plain, values))
-    table = ss.create(tmp_path)
-    with kernels(are_used=are_used):
-        for name, counter in wanted.items():
-            groups = table.scan().count(by=name)
-            counted = zip(map(_plain, groups.column(0).to_pylist()), groups.column(1).to_pylist(), strict=True)
-            assert Counter(dict(counted)) == counter and len(groups) == len(counter)
-
-
 def test_many_unlike_dictionaries_add_no_value_that_no_row_has(tmp_path: Path) -> None:
     """Each file has the values in another order, and so a dictionary of its own."""
     actions = ["view", "buy", "refund", "login", "click"]
@@ -286,37 +256,6 @@ def test_many_unlike_dictionaries_add_no_value_that_no_row_has(tmp_path: Path) -
     assert table.scan().distinct("action").to_pylist() == sorted(actions)
     groups = table.scan().count(by="action").to_pydict()
     assert groups == {"action": sorted(actions), "count": [70 * 40] * 5}
-
-
-@pytest.mark.some_cases(1)
-@pytest.mark.parametrize("are_used", [False, True])
-def test_the_first_rows_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
-    def numbered(rows: pa.Table) -> list[dict]:
-        return [{**row, "at": row["at"].toordinal()} for row in rows.to_pylist()]
-
-    random, rows = np.random.default_rng(6), []
-    kinds = {"n": [pa.int64(), pa.int32()], "f": [pa.float64(), pa.float32()], "at": [pa.timestamp("us")]}
-    for number in range(6):
-        numbers = random.integers(-2_000, 2_000, 200)
-        columns = {
-            "n": numbers,
-            "f": [math.nan if i % 97 == number else -0.0 if i % 5 == 0 else i / 4 for i in numbers.tolist()],
-            "at": numbers * 86_400_000_000,
-        }
-        columns = {name: pa.array(c).cast(kinds[name][number % len(kinds[name])]) for name, c in columns.items()}
-        columns["note"] = [f"note {i} of {number}" for i in range(200)]
-        if number % 4 == 3:  # with nulls
-            columns["n"] = pc.if_else(pa.array(numbers % 7 == 0), None, columns["n"])
-        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=100, data_page_size=50 + 100 * number)
-        rows += numbered(pa.table(columns))
-    table = ss.create(tmp_path)
-    with kernels(are_used=are_used):
-        for column, is_max, first in few_of(itertools.product(kinds, (False, True), (False, True)), 6):
-            keys = [(column, is_max, first)]
-            wanted = [_plain(row[column]) for row in _sorted(rows, keys)[:40]]
-            got = numbered(table.scan(order_by=_said(keys), limit=40).to_table())
-            assert [_plain(row[column]) for row in got] == wanted, keys
-            assert not Counter(map(repr, got)) - Counter(map(repr, rows))
 
 
 def test_a_secondary_index_counts_values_that_repeat(tmp_path: Path) -> None:

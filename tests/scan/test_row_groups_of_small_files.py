@@ -1,4 +1,4 @@
-"""The statistics of row groups are read of large files, and not of small ones: the rows are the same."""
+"""The statistics of row groups are read for large files, and not for small ones. The rows are the same."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import pytest
 import skipstone as ss
 import skipstone.engine.scan.planning as planning
 import skipstone.engine.scan.row_groups as fine
-from example_counts import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 FILES, GROUPS, ROWS = 20, 4, 1_000
 
 
 def lake_of(folder: Path, keys: np.ndarray) -> ss.Table:
-    """Files of some values each, in row groups of ROWS."""
+    """Files of these values, in row groups of ROWS."""
     for number, of_file in enumerate(keys):
         rows = pa.table({"k": of_file, "n": np.arange(len(of_file))})
         pq.write_table(rows, folder / f"{number:02}.parquet", row_group_size=min(ROWS, len(of_file) // GROUPS))
@@ -63,24 +60,8 @@ def test_of_large_files_they_are_read(tmp_path: Path, pruned: list[int], monkeyp
     assert sum(pruned) == FILES and rows_looked_at(plan) <= FILES * 2 * ROWS
 
 
-def test_files_of_which_all_rows_match_are_not_asked(tmp_path: Path, pruned: list[int]) -> None:
+def test_of_files_in_which_all_rows_match_no_statistics_are_read(tmp_path: Path, pruned: list[int]) -> None:
     keys = np.arange(FILES * GROUPS * ROWS).reshape(FILES, -1)
     table = lake_of(tmp_path, keys)
     assert table.scan("k >= 0").to_table().num_rows == keys.size
     assert sum(pruned) == 0
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0, 20, 100]), st.booleans())
-@settings(max_examples=examples(5))
-def test_the_same_rows_whatever_is_read(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, whole_file_rows: int, is_sorted: bool
-) -> None:
-    random = np.random.default_rng(seed)
-    keys = random.integers(0, random.integers(1, 200), (int(random.integers(1, 12)), 40))
-    table = lake_of(tmp_path_factory.mktemp("lake"), np.sort(keys) if is_sorted else keys)
-    low, high = sorted(random.integers(0, 200, 2).tolist())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "_WHOLE_FILE_ROWS_MAX", whole_file_rows)
-        found = table.scan(f"k >= {low} AND k < {high}").to_table()
-    expected = np.sort(keys[(keys >= low) & (keys < high)])
-    assert np.array_equal(np.sort(found["k"].to_numpy()), expected)

@@ -84,7 +84,7 @@ def test_the_environment_turns_it_on(lake: str, tmp_path: Path, monkeypatch: pyt
     assert [line["where"].endswith("= ?") for line in _lines(log)] == [True]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where nobody may")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_file_that_may_not_be_written_is_refused(lake: str, tmp_path: Path) -> None:
     log = tmp_path / "queries.jsonl"
     log.touch(0o400)
@@ -110,7 +110,7 @@ def test_a_log_that_goes_wrong_never_reaches_the_scan(
     folder.mkdir()
     (folder / "queries.jsonl").mkdir()  # a folder in its place
     assert table.scan("id = 8").to_table().num_rows == 1
-    fifo = tmp_path / "fifo"  # that nobody reads
+    fifo = tmp_path / "fifo"  # no process reads it
     os.mkfifo(fifo)
     monkeypatch.setenv("SKIPSTONE_SCAN_LOG", str(fifo))
     assert ss.open(lake).scan("id = 7").to_table().num_rows == 1

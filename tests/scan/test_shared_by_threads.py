@@ -1,4 +1,4 @@
-"""Threads that share a table or a plan: nobody waits for another's reads, and a process may be forked meanwhile."""
+"""Threads that share a table or a plan: none waits for the reads of another, and the process may be forked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""File slices against brute force: bases and logs that are told of, merged as their formats would.
+"""File slices against brute force: declared bases and logs, merged as their formats would.
 
-A file group has up to three slices, with bases that are there, not there yet or failed, with logs of whole or partial
-rows, logs that compute, delete and rollback blocks, and commits in every state. A slice that holds one merged row that
-matches is kept, with every live file of it; what carries nothing keeps no slice and is not read.
+A file group has up to three slices, with bases that are completed, inflight or failed, with logs of whole or partial
+rows, logs that compute, delete and rollback blocks, and commits in every state. A slice with one merged row that
+matches is kept, with all its live files. Files without rows keep no slice and are not read.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Rows = dict[int, dict]  # by record key
 
 @dataclass
 class File:
-    """One file of a group: what it is, what it holds, and how it is told of."""
+    """One file of a group: its kind, its rows, and what is declared of it."""
 
     kind: str
     slice: int
     commit: str | None
     p: int
-    told: dict
+    declared: dict
     rows: Rows = field(default_factory=dict)
     merge: str | None = None
-    gone: frozenset[int] = frozenset()
+    deleted: frozenset[int] = frozenset()
 
     @property
     def path(self) -> str:
-        return self.told["path"]
+        return self.declared["path"]
 
 
 def live(group: list[File], states: dict[str, str], mode: str = "snapshot") -> list[File]:
@@ -78,7 +78,7 @@ def worlds(files: list[File], states: dict[str, str]) -> list[list[dict]] | None
 
 
 def _merged(rows: Rows, file: File) -> Rows:
-    rows = {key: row for key, row in rows.items() if key not in file.gone}
+    rows = {key: row for key, row in rows.items() if key not in file.deleted}
     for key, row in file.rows.items():
         before = rows.get(key, {}) if file.merge == "partial" else {}
         rows[key] = {**dict.fromkeys(SCHEMA.names), **before, **row, "p": file.p}
@@ -115,23 +115,23 @@ def _moved(bound: object, by: int) -> object:
     return bound + by  # type: ignore[operator]
 
 
-def _told(draw: st.DrawFn, rows: Rows, **more) -> dict:
+def _declared(draw: st.DrawFn, rows: Rows, **more) -> dict:
     exact = draw(st.integers(0, 4)) > 0
-    told = len(rows) if exact else draw(st.integers(0, 6))
+    row_count = len(rows) if exact else draw(st.integers(0, 6))
     stats = {
-        name: _bounds([row.get(name) for row in rows.values()], draw, told if not exact else len(rows))
+        name: _bounds([row.get(name) for row in rows.values()], draw, row_count if not exact else len(rows))
         for name in SCHEMA.names
     }
     if not exact:
         for found in stats.values():
             if found is not None:
                 found["null_count"] = None if draw(st.booleans()) else sum(1 for _ in rows)
-    return {"size_bytes": 9, "row_count": told, "row_counts_exact": exact, "stats": stats, **more}
+    return {"size_bytes": 9, "row_count": row_count, "row_counts_exact": exact, "stats": stats, **more}
 
 
 @st.composite
 def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
-    """The files of one group; bases lie on disk, the rest is only told of."""
+    """The files of one group; bases are on disk, the others are only declared."""
     is_alone = draw(st.integers(0, 4)) == 0
     slices = 1 if is_alone else draw(st.integers(1, 3))
     instants = draw(st.sampled_from(_INSTANTS))
@@ -145,22 +145,22 @@ def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
         def add(kind: str, rows: Rows, at: int = at, said: dict = said, **more) -> None:
             commit = draw(st.sampled_from(commits))
             path = os.path.join(root, f"{number}-{len(files)}")
-            told = {"row_count": 2, "size_bytes": 9}
+            declared = {"row_count": 2, "size_bytes": 9}
             if kind in ("base", "log"):
-                told = _told(draw, rows)
+                declared = _declared(draw, rows)
             if kind == "base":
                 pq.write_table(pa.Table.from_pylist(list(rows.values()), schema=SCHEMA), path)
-                told["size_bytes"] = os.path.getsize(path)
-            told |= {"path": path, "kind": kind, "commit": commit, "merge": more.get("merge"), **said}
-            told["partition"] = {"p": number % 2}
-            files.append(File(kind, at, commit, number % 2, told, rows, **more))
+                declared["size_bytes"] = os.path.getsize(path)
+            declared |= {"path": path, "kind": kind, "commit": commit, "merge": more.get("merge"), **said}
+            declared["partition"] = {"p": number % 2}
+            files.append(File(kind, at, commit, number % 2, declared, rows, **more))
 
         if is_alone or draw(st.integers(0, 3)):
             add("base", draw(_rows(SCHEMA.names)))
         for _ in range(0 if is_alone else draw(st.integers(0, 2))):
             kind = draw(st.sampled_from(["whole", "whole", "partial", "custom", "delete", "rollback"]))
             if kind == "delete":
-                add(kind, {}, gone=draw(st.frozensets(st.integers(0, 5), max_size=2)))
+                add(kind, {}, deleted=draw(st.frozensets(st.integers(0, 5), max_size=2)))
             elif kind == "rollback":
                 add(kind, {})
             else:
@@ -172,10 +172,10 @@ def groups(draw: st.DrawFn, root: str, number: int) -> list[File]:
 def table_of(root: str, files: list[File]) -> ss.Table:
     table = ss.create(root, schema=TABLE_SCHEMA, partitioning=["p"])
     names = ["path", "size_bytes", "row_count", *_TYPES]
-    told = {n: pa.array([file.told.get(n) for file in files], _TYPES.get(n)) for n in names}
+    declared = {n: pa.array([file.declared.get(n) for file in files], _TYPES.get(n)) for n in names}
     with table.transaction() as tx:
         if files:
-            tx.add_files(pa.table(told))
+            tx.add_files(pa.table(declared))
     return table
 
 
@@ -269,8 +269,8 @@ def _check_bases(table: ss.Table, lake: list[list[File]], states: dict[str, str]
 
 @given(st.data())
 @settings(max_examples=examples(4))
-def test_what_carries_nothing_keeps_nothing(data: st.DataObject) -> None:
-    """A table answers as one that was never told of superseded slices, failed commits, and blocks without rows."""
+def test_files_without_rows_keep_no_slice(data: st.DataObject) -> None:
+    """A table answers as one without the superseded slices, failed commits, and blocks without rows."""
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]
         states = data.draw(st.dictionaries(st.sampled_from(["c0", "c1", "c2", "c3"]), st.sampled_from(_STATES)))

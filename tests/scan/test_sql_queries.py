@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import random
 from pathlib import Path
 
@@ -408,11 +409,8 @@ def test_nothing_is_set_on_a_connection(table: ss.Table) -> None:
     assert connection.sql(tables).fetchall() == there
 
 
-@pytest.mark.some_cases(13)
-@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata", "UTC"])
-@pytest.mark.parametrize(
-    "condition",
-    [
+SETTINGS = {
+    ("", "SET TimeZone = 'America/Los_Angeles'", "SET TimeZone = 'Asia/Kolkata'"): [
         "tz < '2026-01-05'",
         "tz BETWEEN TIMESTAMPTZ '2026-01-05 12:00:00' AND TIMESTAMPTZ '2026-01-06'",
         "tz::DATE = DATE '2026-01-05'",
@@ -421,15 +419,30 @@ def test_nothing_is_set_on_a_connection(table: ss.Table) -> None:
         "tz > ts",
         "tz::TIMESTAMP < TIMESTAMP '2026-01-05'",
     ],
+    ("", "SET integer_division = true"): ["k / 2 = 151", "k // 2 = 151", "k / 2 > 298"],
+    ("", "SET default_collation = 'NOCASE'"): [
+        "user_id = 'USER-1' COLLATE NOCASE AND k < 300",
+        "user_id COLLATE NOCASE BETWEEN 'USER-1' AND 'USER-11'",
+        "user_id = 'USER-1'",
+        "user_id IN ('USER-1', 'User-2')",
+        "action < 'C'",
+    ],
+    ("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = false",): ["(amount > 1 / 0) IS NULL"],
+}
+
+
+@pytest.mark.some_cases(22)
+@pytest.mark.parametrize(
+    ("setting", "condition"),
+    [pair for settings, conditions in SETTINGS.items() for pair in itertools.product(settings, conditions)],
 )
-def test_the_session_decides_the_time_zone(table: ss.Table, zone: str, condition: str) -> None:
+def test_settings_that_change_what_a_condition_means(table: ss.Table, setting: str, condition: str) -> None:
     connection = duckdb.connect()
-    connection.execute(f"SET TimeZone = '{zone}'")
-    rows = _events()
+    connection.execute(setting or "SELECT 1").fetchall()
     query = f"SELECT k FROM lake WHERE {condition}"
-    wanted = connection.sql(query.replace("lake", "rows")).fetchall()
-    assert rows.num_rows
-    assert sorted(ss.sql(query, lake=table, con=connection).fetchall()) == sorted(wanted)
+    found = ss.sql(query, lake=table, con=connection).fetchall()
+    connection.register("lake", _events())
+    assert sorted(found) == sorted(connection.sql(query).fetchall())
 
 
 # -- tables that are more than their files -----------------------------------------------------------------------------
@@ -477,44 +490,12 @@ def test_a_type_that_duckdb_does_not_know(tmp_path: Path) -> None:
         table.sql("SELECT half FROM self")
 
 
-def test_a_setting_that_changes_what_constants_are(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"f": [1.0, 2.0]}), tmp_path / "part.parquet")
-    connection = duckdb.connect()
-    connection.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = false")
-    query = "SELECT count(*) FROM lake WHERE (f > 1 / 0) IS NULL"
-    assert ss.sql(query, lake=ss.create(tmp_path), con=connection).fetchall() == [(2,)]
-
-
 def test_a_type_that_duckdb_reads_as_another(tmp_path: Path) -> None:
     """Arrow has a struct of bytes for a column that is VARIANT to DuckDB."""
     duckdb.sql(f"COPY (SELECT 1 AS k, {{'a': 1}}::VARIANT AS v) TO '{tmp_path}/part.parquet'")
     table = ss.create(tmp_path)
     assert "read by Skipstone: column 'v' is VARIANT" in table.sql("SELECT v FROM self", explain=True)
     assert table.sql("FROM self WHERE k = 1").fetchall() == [tuple(table.scan().to_table().to_pylist()[0].values())]
-
-
-@pytest.mark.some_cases(14)
-@pytest.mark.parametrize("setting", ["", "SET integer_division = true", "SET default_collation = 'NOCASE'"])
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "k / 2 = 151",
-        "k // 2 = 151",
-        "k / 2 > 298",
-        "user_id = 'USER-1' COLLATE NOCASE AND k < 300",
-        "user_id COLLATE NOCASE BETWEEN 'USER-1' AND 'USER-11'",
-        "user_id = 'USER-1'",
-        "user_id IN ('USER-1', 'User-2')",
-        "action < 'C'",
-    ],
-)
-def test_settings_that_change_what_a_condition_means(table: ss.Table, setting: str, condition: str) -> None:
-    connection = duckdb.connect()
-    connection.execute(setting or "SELECT 1").fetchall()
-    query = f"SELECT k FROM lake WHERE {condition}"
-    found = ss.sql(query, lake=table, con=connection).fetchall()
-    connection.register("lake", _events())
-    assert sorted(found) == sorted(connection.sql(query).fetchall())
 
 
 @pytest.mark.parametrize("dimension", ["d", "(SELECT * FROM d)", "view", "relation"])

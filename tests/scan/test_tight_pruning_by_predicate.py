@@ -1,7 +1,7 @@
 """Every kind of predicate over every type skips what its statistics rule out, file by file and row group by row group.
 
 Each case has two units, of two rows each, and a predicate that one of them (or none) can satisfy. The units are two
-files, and then two row groups of one file; the statistics are those of somebody's footers, and then the engine's own.
+files, and then two row groups of one file; the statistics are those of footers, and then the engine's own.
 (Of these four ways a case takes two by turns, and all under SKIPSTONE_TEST=all.)
 """
 
@@ -84,7 +84,7 @@ KINDS: dict[str, tuple[Predicate, set[int]]] = {
     "TRUE and FALSE": (lambda a, b, c, d: "FALSE OR NOT TRUE", set()),
     "a struct's field": (lambda a, b, c, d: col("inner.x") == a, {0}),
 }
-# Somebody's footers do not count NaN, which is greater than every value, unlike every value, and equal to itself.
+# Footers do not count NaN, which is greater than every value, unlike every value, and equal to itself.
 NAN_MAY_SATISFY = {"!=", ">", ">=", "NOT BETWEEN", "NOT IN", "NOT of an OR", "IS NOT NULL"}
 # A bound that was cut may be any text of that prefix: these ask for more than it tells.
 CUT_MAY_SATISFY = {"!=", "<", ">", "NOT BETWEEN", "NOT IN", "NOT"}
@@ -198,16 +198,16 @@ SOME: dict[str, tuple[pa.DataType, list[list], object, set[int]]] = {
     "a boolean column, not": (pa.bool_(), [[False], [True]], "NOT x", {0}),
     "a boolean column with nulls": (pa.bool_(), [[None, False], [None, True]], "NOT x", {0}),
     "a boolean column built": (pa.bool_(), [[False], [True]], ~col("x"), {0}),
-    "a fraction beside integers": (pa.int32(), [[1, 2], [3, 4]], "x < 2.5", {0}),
+    "a fraction and integers": (pa.int32(), [[1, 2], [3, 4]], "x < 2.5", {0}),
     "a fraction that equals none": (pa.int32(), [[1, 2], [3, 4]], "x = 1.5", set()),
     "a literal beyond the type": (pa.int8(), [[1, 2], [3, 4]], "x > 1000", set()),
-    "a literal of 2**64 beside int64": (pa.int64(), [[1, 2], [3, 4]], "x = 18446744073709551617", set()),
+    "a literal of 2**64 and int64": (pa.int64(), [[1, 2], [3, 4]], "x = 18446744073709551617", set()),
     "a number written as text": (pa.int32(), [[1, 2], [3, 4]], "x = '3'", {1}),
     "a date written as text": (pa.date32(), [[0, 1], [2, 3]], "x = '1970-01-04'", {1}),
-    "a moment beside dates": (pa.date32(), [[0, 1], [2, 3]], "x < TIMESTAMP '1970-01-02 12:00:00'", {0}),
+    "a moment and dates": (pa.date32(), [[0, 1], [2, 3]], "x < TIMESTAMP '1970-01-02 12:00:00'", {0}),
     "a decimal between two": (pa.decimal128(9, 2), [[D("1.00")], [D("1.01")]], "x > 1.005", {1}),
-    "a double beside decimals": (pa.decimal128(9, 2), [[D("1.00")], [D("1.01")]], col("x") > 1.005, {1}),
-    "nanoseconds beside microseconds": (
+    "a double and decimals": (pa.decimal128(9, 2), [[D("1.00")], [D("1.01")]], col("x") > 1.005, {1}),
+    "nanoseconds and microseconds": (
         pa.timestamp("us"),
         [[0], [1]],
         col("x") > pa.scalar(1, pa.timestamp("ns")),

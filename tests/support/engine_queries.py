@@ -1,20 +1,23 @@
-"""Small files of what engines compare in their own ways, and conditions as SQL text and as polars expressions."""
+"""A lake of values that engines compare in their own ways, and conditions as SQL text and as polars expressions."""
 
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
+import skipstone as ss
 from hypothesis import strategies as st
 
-ROWS_A_FILE = 12
+FILES, ROWS_PER_FILE = 6, 12
 
 
 def part(number: int) -> pa.Table:
-    """One file: what every engine compares in its own way lies in each column, nulls and NaN among it."""
-    rows = range(number * ROWS_A_FILE, number * ROWS_A_FILE + ROWS_A_FILE)
+    """The rows of one file, with nulls and NaN."""
+    rows = range(number * ROWS_PER_FILE, number * ROWS_PER_FILE + ROWS_PER_FILE)
     return pa.table(
         {
             "i": pa.array([None if n % 7 == 3 else n for n in rows], pa.int64()),
@@ -27,8 +30,23 @@ def part(number: int) -> pa.Table:
     )
 
 
+def all_rows() -> pa.Table:
+    return pa.concat_tables([part(number) for number in range(FILES)])
+
+
+def lake(root: Path, only: int | None = None) -> ss.Table:
+    """A table of all files. `only`: the others are removed afterwards, so a read of another file fails."""
+    for number in range(FILES):
+        pq.write_table(part(number), root / f"{number}.parquet", row_group_size=4)
+    table = ss.create(root)
+    for number in range(FILES):
+        if only not in (None, number):
+            (root / f"{number}.parquet").unlink()
+    return table
+
+
 def row_reprs(rows: pa.Table | pl.DataFrame) -> list[str]:
-    """Rows in an order of their own, to compare. (polars 1 loses rows of a filtered struct in `to_arrow`.)"""
+    """The rows as texts, sorted. (polars 1 loses rows of a filtered struct in `to_arrow`.)"""
     return sorted(map(repr, rows.to_pylist() if isinstance(rows, pa.Table) else rows.to_dicts()))
 
 

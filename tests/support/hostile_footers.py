@@ -252,17 +252,7 @@ def _footer_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     for _ in range(1 if rng.random() < 0.8 else 3):
         path = rng.choice(list(by_path))
         collected.append(f"footer {'.'.join(map(str, path))}: {_harm(rng.choice(by_path[path]), rng)}")
-    return with_footer(data, begin, _dumped(footer)), "; ".join(collected)
-
-
-def _dumped(footer: Value) -> bytes:
-    """`dump`, of structs of any depth."""
-    depth, inner = 0, footer
-    while inner.kind == STRUCT and inner.value:
-        depth, inner = depth + 1, inner.value[-1][1]
-        if depth > 15:
-            break
-    return dump(footer)
+    return with_footer(data, begin, dump(footer)), "; ".join(collected)
 
 
 def _tail_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
@@ -274,32 +264,28 @@ def _tail_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 def _page_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     """A page's header, or a filter's, rewritten: the bytes behind it stay where they are, so it has the same length."""
     _, footer = footer_of(data)
-    offsets = []
-    for path, value in nodes(footer):
-        if path[-3:] in [(3, 9), (3, 11), (3, 14)] or path[-2:] in [(3, 9), (3, 11), (3, 14)]:
-            offsets.append(value.value)
+    offsets = [value.value for path, value in nodes(footer) if path[-2:] in [(3, 9), (3, 11), (3, 14)]]
     offset = rng.choice(offsets)
-    header, end = parse(data, offset)
-    told = ""
+    _, end = parse(data, offset)
     for _ in range(50):
         header, end = parse(data, offset)
         path, value = rng.choice(list(nodes(header)))
-        told = f"page at {offset}, {'.'.join(map(str, path))}: {_harm(value, rng)}"
+        harm = f"page at {offset}, {'.'.join(map(str, path))}: {_harm(value, rng)}"
         written = dump(header)
         if len(written) == end - offset:
-            return data[:offset] + written + data[end:], told
+            return data[:offset] + written + data[end:], harm
     return data[:offset] + bytes(rng.randrange(256) for _ in range(end - offset)) + data[end:], f"noise at {offset}"
 
 
 def _byte_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     begin, _ = footer_of(data)
     first = 0 if rng.random() < 0.5 else begin
-    harmed, told = bytearray(data), []
+    harmed, offsets = bytearray(data), []
     for _ in range(rng.choice([1, 1, 2, 8])):
         offset = rng.randrange(first, len(data))
         harmed[offset] = rng.choice([0, 255, harmed[offset] ^ (1 << rng.randrange(8)), rng.randrange(256)])
-        told.append(offset)
-    return bytes(harmed), f"bytes {told}"
+        offsets.append(offset)
+    return bytes(harmed), f"bytes {offsets}"
 
 
 def _deep_schema(data: bytes, rng: random.Random) -> tuple[bytes, str]:

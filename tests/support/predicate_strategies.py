@@ -1,11 +1,10 @@
-"""Random schemas, tables and predicates, with a plain evaluator of its own, for every test that prunes or filters.
+"""Random schemas, tables and predicates, with a plain evaluator, for tests that prune or filter.
 
 schemas()              pa.Schema: columns of every kind, one struct
 tables(schema)         pa.Table: nulls, NaN, -0.0, infinities, empty values, extremes, NUL and unicode
 predicates(schema)     unbound predicates over it, each of which binds (no Unknown)
-rows_of(table)         one dict a row, {dotted column: plain value}, exact
+rows_of(table)         one dict per row, {dotted column: plain value}, exact
 row_matches(node, row) True, False or None, by rules written here and not by the code under test
-evidence_of(units)     {dotted column: Evidence} computed from each unit's rows, exact or loosened
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from library_versions import array_of
 from skipstone.base import canon
 from skipstone.engine.predicates import ast
 from skipstone.engine.predicates import literals as operands
-from skipstone.engine.predicates.possible_values import Evidence
 
 COLUMN_TYPES = {
     "i8": pa.int8(),
@@ -225,14 +223,14 @@ def rows_of(table: pa.Table) -> list[dict[str, object]]:
         if pa.types.is_struct(field.type):
             parents = array.is_valid().to_pylist()
             for inner in field.type:
-                values = _plain_values(array.field(inner.name), inner.type)
+                values = plain_values(array.field(inner.name), inner.type)
                 columns[f"{name}.{inner.name}"] = [v if ok else None for v, ok in zip(values, parents, strict=True)]
         else:
-            columns[name] = _plain_values(array, array.type)
+            columns[name] = plain_values(array, array.type)
     return [{name: values[row] for name, values in columns.items()} for row in range(table.num_rows)]
 
 
-def _plain_values(array: pa.Array, kind: pa.DataType) -> list[object]:
+def plain_values(array: pa.Array, kind: pa.DataType) -> list[object]:
     if pa.types.is_float16(kind):  # pyarrow 20 and older give numpy's half floats
         array = array.cast(pa.float32())
     if not pa.types.is_temporal(kind):
@@ -254,10 +252,10 @@ def row_matches(node: ast.Node, row: dict[str, object]) -> bool | None:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Comparison):
-        return _compared(node.op, _value(node.left, row), _value(node.right, row))
+        return compared(node.op, _value(node.left, row), _value(node.right, row))
     value = _value(node.operand, row)
     if isinstance(node, ast.In):
-        found = [_compared("=", value, _value(literal, row)) for literal in node.values]
+        found = [compared("=", value, _value(literal, row)) for literal in node.values]
         outcome = True if True in found else None if None in found else False
         return outcome if not node.negated or outcome is None else not outcome
     if isinstance(node, ast.IsNull):
@@ -297,7 +295,7 @@ def _value(operand: operands.Operand, row: dict[str, object]) -> object:
     return ("time", value.ns) if type(value).__name__ == "Temporal" else value
 
 
-def _compared(op: str, left: object, right: object) -> bool | None:
+def compared(op: str, left: object, right: object) -> bool | None:
     if left is None or right is None:
         return (left is right) if op == "<=>" else None
     first, second = _key(left, right), _key(right, left)
@@ -312,7 +310,7 @@ def _compared(op: str, left: object, right: object) -> bool | None:
     }[op]
 
 
-_TIMES_IN_TEXT = {  # the texts that `literals` draws
+TIMES_IN_TEXT = {  # the texts that `literals` draws
     "1970-01-01": 0,
     "2020-02-29 12:30:00.5": 1_582_979_400_500_000_000,
     "1970-01-01T00:00:00.000001Z": 1_000,
@@ -324,7 +322,7 @@ _TIMES_IN_TEXT = {  # the texts that `literals` draws
 def _key(value: object, other: object) -> object:
     """What a value orders by beside another: NaN above all numbers, a decimal beside a float as the nearest double."""
     if isinstance(other, tuple) and isinstance(value, str):
-        return _TIMES_IN_TEXT[value]
+        return TIMES_IN_TEXT[value]
     if isinstance(value, tuple):
         return value[1]
     if isinstance(value, str | bytes):
@@ -336,53 +334,3 @@ def _key(value: object, other: object) -> object:
     if isinstance(value, decimal.Decimal) and isinstance(other, float):
         value = float(value)
     return (0, Fraction(value))
-
-
-# -- evidence ---------------------------------------------------------------------------------------------------------
-
-
-def evidence_of(units: list[pa.Table], loosen: np.random.Generator | None = None) -> dict[str, Evidence]:
-    """What the rows of each unit show of each column; with `loosen`, less: ends moved out or opened, flags raised."""
-    found: dict[str, Evidence] = {}
-    for name in leaf_columns(units[0].schema):
-        top, _, inner = name.partition(".")
-        arrays = [canon.flatten(unit.column(top)) for unit in units]
-        if inner:
-            arrays = [pa.compute.struct_field(array, inner) for array in arrays]
-        found[name] = _column_evidence(arrays, loosen)
-    return found
-
-
-def _column_evidence(arrays: list[pa.Array], loosen: np.random.Generator | None) -> Evidence:
-    kind = arrays[0].type
-    evidence = Evidence.unknown(kind, len(arrays))
-    is_bytes = canon.order_class(kind) == "bytes"
-    lower = [b"" for _ in arrays] if is_bytes else evidence.lower.copy()
-    upper = list(lower) if is_bytes else evidence.upper.copy()
-    for unit, array in enumerate(arrays):
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        nan = canon.nan_mask(array)
-        nan = np.zeros(len(array), dtype=bool) if nan is None else nan
-        chosen = valid & ~nan
-        forms = canon.order_bytes(array).to_pylist() if is_bytes else canon.order_codes(array).tolist()
-        values = [form for form, keep in zip(forms, chosen, strict=True) if keep]
-        evidence.may_be_null[unit] = not valid.all()
-        evidence.may_be_nan[unit] = nan.any()
-        evidence.may_be_value[unit] = bool(values)
-        if values:
-            lower[unit], upper[unit] = min(values), max(values)
-            evidence.has_lower[unit] = evidence.has_upper[unit] = True
-        if loosen is not None:
-            evidence.may_be_null[unit] |= loosen.random() < 0.2
-            evidence.may_be_value[unit] |= loosen.random() < 0.2
-            if pa.types.is_floating(kind):
-                evidence.may_be_nan[unit] |= loosen.random() < 0.2
-            evidence.has_lower[unit] &= loosen.random() < 0.8
-            evidence.has_upper[unit] &= loosen.random() < 0.8
-            if is_bytes and canon.is_bytes_like(kind):
-                lower[unit] = lower[unit][: loosen.integers(0, 4)]
-                upper[unit] = upper[unit] + b"\0" * loosen.integers(0, 2)
-    evidence.lower, evidence.upper = (
-        (pa.array(lower, pa.binary()), pa.array(upper, pa.binary())) if is_bytes else (lower, upper)
-    )
-    return evidence

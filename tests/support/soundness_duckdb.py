@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from predicate_strategies import _TIMES_IN_TEXT, leaf_columns
+from predicate_strategies import TIMES_IN_TEXT, leaf_columns
 from skipstone.engine.predicates import ast
 from skipstone.engine.predicates import literals as operands
 from soundness_lakes import RandomLake
@@ -134,7 +134,7 @@ def _duck_operand(operand: operands.Operand, kinds: dict[str, pa.DataType], comm
     if value is None:
         return "NULL"
     if common == "ns":
-        return f"CAST('{_TIMES_IN_TEXT[value] if isinstance(value, str) else value.ns}' AS HUGEINT)"
+        return f"CAST('{TIMES_IN_TEXT[value] if isinstance(value, str) else value.ns}' AS HUGEINT)"
     if common == "BOOLEAN":
         return str(bool(value)).upper()
     if common == "BLOB":

@@ -1,10 +1,10 @@
-"""Random predicates for the mass test, and an oracle that knows nothing of the engine's code.
+"""Random predicates for the mass test, and an oracle that uses no code of the engine.
 
-Pool           a few dozen leaves over a lake: each as a node, as DuckDB's SQL where the two mean the same, and as the
-               outcome of every row, worked out by `row_matches` once for every distinct value
+Pool           a few dozen leaves over a lake: each as a node, as DuckDB's SQL if the two mean the same, and as the
+               outcome of every row, computed by `row_matches` once per distinct value
 random_tree    AND, OR and NOT over a pool's leaves
 outcomes_of    a tree's outcome in every row: 0 false, 1 null, 2 true, so that AND is the least and OR the greatest
-where_of       the same predicate in a form that `scan` takes: nodes, SQL text, built by & | ~, tuples, pyarrow's own
+where_of       the same predicate in a form that `scan` accepts: nodes, SQL text, built by & | ~, tuples, pyarrow's
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 import operator
 import random
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lake_strategies import PARTITION_TEXTS
-from predicate_strategies import _TIMES_IN_TEXT, leaf_columns, row_matches
+from predicate_strategies import TIMES_IN_TEXT, leaf_columns, row_matches
 from skipstone.engine.predicates import ast, parse
 from skipstone.engine.predicates import literals as operands
 from skipstone.errors import PredicateError
@@ -32,7 +34,7 @@ Tree = tuple  # ("leaf", number) | ("and" | "or", (tree, ...)) | ("not", (tree,)
 _FALSE, _NULL, _TRUE = 0, 1, 2
 _CODE = {False: _FALSE, None: _NULL, True: _TRUE}
 _OPS = ["=", "=", "<=>", "!=", "<", "<=", ">", ">="]
-_MOMENTS = [text for text in _TIMES_IN_TEXT if text[2] != ":"]
+_MOMENTS = [text for text in TIMES_IN_TEXT if text[2] != ":"]
 _WIDER = {
     pa.int8(): [pa.int16(), pa.int64(), pa.float32()],
     pa.int32(): [pa.int64(), pa.float64(), pa.decimal128(12, 1)],
@@ -238,54 +240,66 @@ def random_tree(pool: Pool, rng: random.Random, depth: int = 3) -> Tree:
     return (rng.choice(["and", "or"]), tuple(random_tree(pool, rng, depth - 1) for _ in range(rng.choice([2, 2, 3]))))
 
 
+def _folded(tree: Tree, leaf: Callable[[int], Any], combine: Callable[[str, list], Any]) -> Any:
+    """`combine(kind, parts)` for each inner node, from the leaves up; None if `leaf` returns None for one of them."""
+    if tree[0] == "leaf":
+        return leaf(tree[1])
+    parts = [_folded(child, leaf, combine) for child in tree[1]]
+    return None if any(part is None for part in parts) else combine(tree[0], parts)
+
+
 def outcomes_of(tree: Tree, pool: Pool) -> np.ndarray:
     """int8 [rows]."""
-    if tree[0] == "leaf":
-        return pool.outcomes[tree[1]]
-    parts = [outcomes_of(child, pool) for child in tree[1]]
-    if tree[0] == "not":
-        return _TRUE - parts[0]
-    return reduce(np.minimum if tree[0] == "and" else np.maximum, parts)
+
+    def combine(kind: str, parts: list[np.ndarray]) -> np.ndarray:
+        return _TRUE - parts[0] if kind == "not" else reduce(np.minimum if kind == "and" else np.maximum, parts)
+
+    return _folded(tree, pool.outcomes.__getitem__, combine)
 
 
 def node_of(tree: Tree, pool: Pool) -> ast.Node:
-    if tree[0] == "leaf":
-        return pool.nodes[tree[1]]
-    children = tuple(node_of(child, pool) for child in tree[1])
-    return ast.Not(children[0]) if tree[0] == "not" else (ast.And if tree[0] == "and" else ast.Or)(children)
+    def combine(kind: str, parts: list[ast.Node]) -> ast.Node:
+        return ast.Not(parts[0]) if kind == "not" else (ast.And if kind == "and" else ast.Or)(tuple(parts))
+
+    return _folded(tree, pool.nodes.__getitem__, combine)
 
 
 def duck_of(tree: Tree, pool: Pool) -> str | None:
     """The tree over columns l0, l1, ... of a query whose columns are the pool's leaves."""
-    if tree[0] == "leaf":
-        return None if pool.duck[tree[1]] is None else f"l{tree[1]}"
-    parts = [duck_of(child, pool) for child in tree[1]]
-    if None in parts:
-        return None
-    return f"(NOT {parts[0]})" if tree[0] == "not" else "(" + f" {tree[0].upper()} ".join(parts) + ")"
+
+    def combine(kind: str, parts: list[str]) -> str:
+        return f"(NOT {parts[0]})" if kind == "not" else "(" + f" {kind.upper()} ".join(parts) + ")"
+
+    return _folded(tree, lambda leaf: None if pool.duck[leaf] is None else f"l{leaf}", combine)
 
 
 def leaves_in(tree: Tree) -> set[int]:
-    return {tree[1]} if tree[0] == "leaf" else set().union(*map(leaves_in, tree[1]))
+    return _folded(tree, lambda leaf: {leaf}, lambda kind, parts: set().union(*parts))
 
 
 FORMS = ("node", "text", "built", "tuples", "expression")
 
 
 def where_of(tree: Tree, pool: Pool, form: str) -> object:
-    """What `scan` is given for this predicate; its nodes, where the form cannot say it."""
+    """The predicate as it is passed to `scan`: its nodes, if the form cannot express it."""
     node = node_of(tree, pool)
     if form == "text":
         text = str(node)
         has_type = not any(f" AS {kind})" in text for kind in _WITHOUT_SQL)
-        if not has_type or not all(_says_the_same(pool.nodes[leaf], pool.kinds) for leaf in leaves_in(tree)):
+        if not has_type or not all(_means_the_same_as_text(pool.nodes[leaf], pool.kinds) for leaf in leaves_in(tree)):
             return node
-        return text if _is_taken_by_duckdb(text, pool.kinds) else node
-    found = {"built": _built, "tuples": _listed, "expression": _expression}.get(form, node_of)(tree, pool)
+        return text if _is_accepted_by_duckdb(text, pool.kinds) else node
+    found: object = None
+    if form == "built":
+        found = _folded(tree, pool.nodes.__getitem__, _with_operators)
+    elif form == "tuples":
+        found = _listed(tree, pool)
+    elif form == "expression":
+        found = _folded(tree, lambda leaf: _arrow_leaf(pool.nodes[leaf]), _with_operators)
     return node if found is None else found
 
 
-def _is_taken_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
+def _is_accepted_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
     """Whether DuckDB compares these types at all, and can cast the literals."""
     fields: dict[str, object] = {}
     for name, kind in kinds.items():
@@ -305,7 +319,7 @@ def _is_taken_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
     return True
 
 
-def _says_the_same(node: ast.Node, kinds: dict[str, pa.DataType]) -> bool:
+def _means_the_same_as_text(node: ast.Node, kinds: dict[str, pa.DataType]) -> bool:
     """Whether the leaf means as text, which DuckDB's rules read, what it means as a node: numbers beside floats become
     floats, one with an exponent makes doubles of a whole list, texts beside times of other units may not fit, and
     DuckDB 2.0 ignores the offset of a text beside a time without a zone."""
@@ -338,15 +352,13 @@ def _as_float(value: int | Decimal, kind: type[np.floating]) -> Fraction | None:
     return Fraction(rounded) if np.isfinite(rounded) else None
 
 
-def _built(tree: Tree, pool: Pool) -> ast.Node:
-    if tree[0] == "leaf":
-        return pool.nodes[tree[1]]
-    parts = [_built(child, pool) for child in tree[1]]
-    return ~parts[0] if tree[0] == "not" else reduce(operator.and_ if tree[0] == "and" else operator.or_, parts)
+def _with_operators(kind: str, parts: list) -> Any:
+    """A tree by Python's operators: of our nodes, or of pyarrow's expressions."""
+    return ~parts[0] if kind == "not" else reduce(operator.and_ if kind == "and" else operator.or_, parts)
 
 
 def _listed(tree: Tree, pool: Pool) -> list | None:
-    """An OR of ANDs of leaves, as pyarrow writes it; None where the tree is none."""
+    """An OR of ANDs of leaves, as pyarrow writes it; None if the tree is none."""
     ors = tree[1] if tree[0] == "or" else (tree,)
     found = []
     for part in ors:
@@ -356,16 +368,6 @@ def _listed(tree: Tree, pool: Pool) -> list | None:
             return None
         found.append(terms)
     return found
-
-
-def _expression(tree: Tree, pool: Pool) -> pc.Expression | None:
-    """The tree as a pyarrow expression; None where one of its leaves has none of the same meaning."""
-    if tree[0] == "leaf":
-        return _arrow_leaf(pool.nodes[tree[1]])
-    parts = [_expression(child, pool) for child in tree[1]]
-    if any(part is None for part in parts):
-        return None
-    return ~parts[0] if tree[0] == "not" else reduce(operator.and_ if tree[0] == "and" else operator.or_, parts)
 
 
 _ARROW = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}

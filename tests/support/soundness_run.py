@@ -89,17 +89,17 @@ def check_lake(seed: int, size: Size) -> Counter:
 def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, size: Size) -> Counter:
     tally = Counter(tables=1, files=len({path for path, _ in lake.units}))
     _check_stored(lake)
-    told = _rows_by_duckdb(lake, pool, trees)
+    by_duckdb = _rows_by_duckdb(lake, pool, trees)
     for number, tree in enumerate(trees):
         outcomes = outcomes_of(tree, pool)
         if number % size.every_plain == 0:
             _check_plain(lake, pool, tree, outcomes)
         by_unit = np.bincount(lake.unit_of[outcomes == 2], minlength=len(lake.units))
-        if told[number] is not None:
+        if by_duckdb[number] is not None:
             tally["by_duckdb"] += 1
-            if not np.array_equal(told[number], by_unit):
-                told_by = f"{node_of(tree, pool)}, for DuckDB {_pool_sql(pool, tree)}"
-                raise UnsoundError(f"the oracles differ: seed {lake.seed}, {told_by}")
+            if not np.array_equal(by_duckdb[number], by_unit):
+                texts = f"{node_of(tree, pool)}, for DuckDB {_pool_sql(pool, tree)}"
+                raise UnsoundError(f"the oracles differ: seed {lake.seed}, {texts}")
         every = (size.every_groups, size.every_count, size.every_rows)
         asked = Asked(rng.choice(FORMS), *(number % few == 0 for few in every))
         problem = wrong_with(lake, pool, tree, asked, tally)
@@ -137,7 +137,7 @@ def _wrong_answer(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally:
     if missing := {path for path, _ in units} - set(files):
         return f"files() lacks {sorted(missing)}"
     if len(set(files)) < len(files):
-        return "a file is told twice"
+        return "a file is listed twice"
     if asked.groups and (problem := _wrong_with_groups(lake, plan.row_groups(), units, tally)) is not None:
         return problem
     tally["pruned_files"] += len(files) < len({path for path, _ in lake.units})
@@ -156,7 +156,7 @@ def _wrong_answer(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally:
 def _wrong_with_groups(lake: RandomLake, groups: pa.Table, units: set[tuple[str, int]], tally: Counter) -> str | None:
     kept = set(zip(groups.column("path").to_pylist(), groups.column("row_group").to_pylist(), strict=True))
     if len(kept) < groups.num_rows:
-        return "a row group is told twice"
+        return "a row group is listed twice"
     if missing := {unit for unit in units if unit not in kept and (unit[0], None) not in kept}:
         return f"row_groups() lacks {sorted(missing)}"
     tally["groups_kept"] += len(kept)
@@ -195,10 +195,10 @@ def _rows_by_duckdb(lake: RandomLake, pool: Pool, trees: list[Tree]) -> list[np.
     with duckdb.connect(config=_NO_NETWORK) as database:
         database.register("rows_of_lake", duck_table(lake))
         query = f"SELECT unit, {counts} FROM (SELECT unit, {leaves} FROM rows_of_lake) GROUP BY unit"
-        told = database.execute(query).fetchnumpy()
+        counted = database.execute(query).fetchnumpy()
     for number in texts:
         found[number] = np.zeros(len(lake.units), dtype=np.int64)
-        found[number][told["unit"]] = told[f"c{number}"]
+        found[number][counted["unit"]] = counted[f"c{number}"]
     return found
 
 
