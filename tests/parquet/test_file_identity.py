@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,31 +159,6 @@ def test_an_executor_hands_on_no_rows_read_after_a_change(table: ss.Table, tmp_p
     CHANGES[change](tmp_path / NAME)
     with pytest.raises(ss.NotReadableError, match=rf"{NAME}: .*sync\(\)"):
         list(reader)
-
-
-def test_a_file_that_is_still_being_written_waits_for_the_next_sync(table: ss.Table, tmp_path: Path) -> None:
-    whole = tmp_path / "whole.parquet.away"
-    pq.write_table(_rows(3000), whole)
-    late = tmp_path / "a=1" / "late.parquet"
-    late.write_bytes(whole.read_bytes()[:500])
-    table.sync()
-    assert table.scan("k >= 3000").count() == 0
-    assert [(f.kind, f.path) for f in table.verify()] == [("quarantined", "a=1/late.parquet")]
-    shutil.copy(whole, late)
-    table.sync()
-    assert table.scan("k >= 3000").count() == 40 and table.verify() == []
-    _cut(late)  # another program overwrites it and has not finished
-    with pytest.raises(ss.NotReadableError, match=r"late\.parquet"):
-        table.scan("k >= 3000").to_table()
-    table.sync()
-    with pytest.raises(ss.NotReadableError, match=r"late\.parquet"):
-        table.scan("k >= 3000").count()
-    assert {(f.kind, f.path) for f in table.verify()} == {
-        (k, "a=1/late.parquet") for k in ("quarantined", "overwritten")
-    }
-    shutil.copy(whole, late)
-    table.sync()
-    assert table.scan("k >= 3000").count() == 40 and table.verify() == []
 
 
 def test_a_filter_is_not_built_of_another_file_than_was_indexed(table: ss.Table, tmp_path: Path) -> None:

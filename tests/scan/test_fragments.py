@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,14 +32,3 @@ def test_partition_columns_come_from_the_paths(tmp_path: Path, where: str | None
     assert set(exact) <= set(wide)
     if where is None or "a" not in where.replace("a/b", "").replace("AND", ""):
         assert exact == wide
-
-
-def test_a_file_that_changed_is_an_error(tmp_path: Path) -> None:
-    table = _lake(tmp_path)
-    path = tmp_path / "region=north" / "0.parquet"
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(ss.NotReadableError, match=r"0\.parquet"):
-        table.scan("a = 5").fragments()
-    path.unlink()
-    with pytest.raises(ss.NotReadableError, match=r"0\.parquet"):
-        table.scan("a = 5").fragments()

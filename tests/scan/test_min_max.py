@@ -175,15 +175,6 @@ def test_counted_nan_answers_without_a_data_file(tmp_path: Path) -> None:
     assert math.isnan(table.scan().max("x"))
 
 
-def test_no_row_no_value(tmp_path: Path) -> None:
-    empty = ss.create(tmp_path / "empty", schema=pa.schema([("a", pa.int64())]))
-    assert (empty.scan().min("a"), empty.scan().max("a")) == (None, None)
-    make_file(tmp_path, "lake/x.parquet", {"a": pa.array([None, None], pa.int64()), "b": [1, 2]})
-    table = ss.create(tmp_path / "lake")
-    assert table.scan("b > 5").min("b") is None
-    assert table.scan("b = 2").max("a") is None
-
-
 def test_times_beyond_python_are_scalars(tmp_path: Path) -> None:
     kind = pa.timestamp("us")
     make_file(tmp_path, "x.parquet", {"t": pa.array([0, 2**62], pa.int64()).view(kind)})

@@ -43,6 +43,26 @@ def test_a_limit_beyond_the_rows_without_columns(tmp_path: Path) -> None:
     assert plan.head(5).num_rows == 2 and plan.head(1).num_rows == 1
 
 
+def test_head_is_the_first_rows(tmp_path: Path) -> None:
+    for number in range(3):
+        rows = pa.table({"a": range(10 * number, 10 * number + 10), "s": ["AA", "aA", "b", None, "aa"] * 2})
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    table = ss.create(tmp_path)
+    assert table.head(3).num_rows == 3 and table.head().num_rows == 5 and table.head(99).num_rows == 30
+    assert table.head(0).schema == table.schema
+    plan = table.scan("lower(s) = 'aa' AND a >= 10", columns=["a"])
+    assert (
+        plan.head(2).num_rows == 2 and plan.head(2).column_names == ["a"] and min(plan.head(2)["a"].to_pylist()) >= 10
+    )
+    assert plan.head(99).num_rows == plan.count() == 12
+    assert table.scan(order_by=[("a", "desc")]).head(2)["a"].to_pylist() == [29, 28]
+    assert table.scan(limit=1).head(2).num_rows == 1 == table.lookup([3], on="a").head().num_rows
+    for wrong in (-1, True, 1.5, "2", None):
+        for each in (plan, table):
+            with pytest.raises(ss.InvalidArgumentError, match="head"):
+                each.head(wrong)  # type: ignore[arg-type]
+
+
 def test_fields_of_structs_are_columns_by_their_paths(tmp_path: Path) -> None:
     payload = [{"user": "a", "at": {"x": 1}}, None, {"user": None, "at": None}, {"user": "b", "at": {"x": 4}}]
     pq.write_table(pa.table({"id": range(4), "payload": payload, "a.b": [5, 6, 7, 8]}), tmp_path / "f.parquet")
