@@ -8,7 +8,7 @@ ones), so that bounds differ from row group to row group and predicates over the
     footers    somebody's Parquet: with statistics, with those of some columns, or with none; columns may be missing or
                of a narrower type
     written    by the table's own writer, which counts everything, NaN too
-    told       declared: bounds that are loose, cut, or open; counts that are there or are not
+    declared   bounds that are loose, cut, or open; counts that are known or unknown
 
 and the table may be partitioned, may keep statistics of some columns only, may have filters that cover some files, and
 may have lost files since.
@@ -109,8 +109,8 @@ class _Builder:
     def partition(self) -> dict[str, object]:
         return {name: self.rng.choice(self.partition_values[name]) for name in self.partitioning}
 
-    def note(self, path: str, rows: pa.Table, group_rows: int, partition: dict[str, object], told: str) -> None:
-        """Takes down rows that lie in a file, `group_rows` to a row group."""
+    def note(self, path: str, rows: pa.Table, group_rows: int, partition: dict[str, object], source: str) -> None:
+        """Record the rows of a file, `group_rows` per row group."""
         columns = []
         for wanted in (*self.data, *self.declared):
             if wanted.name in partition:
@@ -124,7 +124,7 @@ class _Builder:
         for start in range(0, rows.num_rows, group_rows):
             self.unit_of += [len(self.units)] * min(group_rows, rows.num_rows - start)
             self.units.append((path, start // group_rows))
-        self.notes[path] = told
+        self.notes[path] = source
 
     # -- files, by where their statistics come from --
 
@@ -185,7 +185,7 @@ class _Builder:
             partition = {name: mine.column(name)[0].as_py() for name in self.partitioning}
             self.note(path, mine.select(self.data.names), group_rows, partition, "written")
 
-    def told(self, table: ss.Table, name: str) -> None:
+    def declare(self, table: ss.Table, name: str) -> None:
         rows = self.rows(self.rng.randint(2, 8), self.rng.randint(1, 2))
         partition = self.partition()
         path = hive_folder(partition) + f"{name}.parquet"
@@ -193,12 +193,12 @@ class _Builder:
         size = os.path.getsize(os.path.join(self.root, path))
         columns = {"path": [path], "size_bytes": [size], "row_count": [rows.num_rows]}
         stats = self._loose_stats(rows)
-        told = pa.table(columns)
+        declared = pa.table(columns)
         if stats is not None:
-            told = told.append_column("stats", stats)
+            declared = declared.append_column("stats", stats)
         with table.transaction() as tx:
-            tx.add_files(told)
-        self.note(path, rows, 3, partition, f"told {stats}")
+            tx.add_files(declared)
+        self.note(path, rows, 3, partition, f"declared {stats}")
 
     def _loose_stats(self, rows: pa.Table) -> pa.Array | None:
         fields, values = [], {}
@@ -285,7 +285,7 @@ def make_lake(seed: int, root: str, file_count: int) -> RandomLake:
         made.from_footers(f"f{number:03}", is_first=number == 0)
     some = rng.sample(made.data.names, len(made.data) // 2) if rng.random() < 0.1 else None
     table = ss.create(root, partitioning=made.declared if made.partitioning else None, columns=some)
-    late = rng.choices(["footers", "written", "written", "told"], k=file_count - early)
+    late = rng.choices(["footers", "written", "written", "declared"], k=file_count - early)
     late += ["filter"] * rng.randint(0, 2) + ["remove"] * rng.choice([0, 0, 1, 2])
     rng.shuffle(late)
     for number, source in enumerate(late):
@@ -295,8 +295,8 @@ def make_lake(seed: int, root: str, file_count: int) -> RandomLake:
                 tx.add_files([path])
         elif source == "written":
             made.written(table)
-        elif source == "told":
-            made.told(table, f"told{number}")
+        elif source == "declared":
+            made.declare(table, f"declared{number}")
         elif source == "remove":
             made.remove(table)
         else:
