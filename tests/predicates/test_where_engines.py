@@ -72,8 +72,9 @@ def test_another_engine_sees_only_rows_that_are_left(table: ss.Table) -> None:
     """A cast that fails for rows of other files, or that another test excludes, does not fail."""
     assert table.scan("s::INT = 1 AND s IS NULL").count() == 0
     assert table.scan("s IS NOT NULL OR s::INT = 1").count() == len(ROWS) - ROWS["s"].null_count
-    with pytest.raises(ss.PredicateError, match="Could not convert"):
-        table.scan("s::INT = 1").count()
+    for wrong in ("s::INT = 1", "s LIKE 'a!' ESCAPE '!'", "s LIKE 'a' ESCAPE 'ab'"):
+        with pytest.raises(ss.PredicateError):
+            table.scan(wrong).count()
 
 
 # -- parameters and the clock -----------------------------------------------------------------------------------------
@@ -182,7 +183,6 @@ n = 1 AND
 lower(s = 'a'
 error('x') = 1
 query('SELECT 1') = 1
-s LIKE 'a' ESCAPE 'ab'
 s LIKE 'a' ESCAPE '\\' '
 """.strip().splitlines()
 
