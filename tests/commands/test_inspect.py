@@ -13,12 +13,6 @@ import skipstone as ss
 from skipstone.hfile_like import SortedFileWriter
 
 
-def _json(say, *arguments: str):
-    status, out, err = say(*arguments, "--json")
-    assert (status, err) == (0, "")
-    return json.loads(out)
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
     """A table with statistics, filters and positions."""
@@ -45,8 +39,8 @@ def sorted_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_inspect(say, sorted_file: str) -> None:
-    output = _json(say, "inspect", sorted_file, "--verify")
+def test_inspect(say, say_json, sorted_file: str) -> None:
+    output = say_json("inspect", sorted_file, "--verify")
     assert (output["entries"], output["tombstones"], output["schema"], output["findings"]) == (3, 0, {"n": "int64"}, [])
     assert (output["blocks"][0]["first_key"], output["blocks"][0]["last_key"]) == ("a/1", "b/\\xff")
     assert [g["name"] for g in output["groups"]] == ["all"]
@@ -67,23 +61,23 @@ def test_inspect_verify_finds_damage(say, sorted_file: str) -> None:
     assert json.loads(out)["findings"][0]["check"] == "block checksum"
 
 
-def test_inspect_files_of_an_index(say, lake: str) -> None:
+def test_inspect_files_of_an_index(say, say_json, lake: str) -> None:
     found = list(Path(lake, ".skipstone").rglob("*.sbf"))
     assert found
     for path in found:
-        output = _json(say, "inspect", str(path), "--verify")
+        output = say_json("inspect", str(path), "--verify")
         assert 0 < sum(s["stored_bytes"] for s in output["sections"]) < output["size_bytes"]
         status, out, _ = say("inspect", str(path))
         assert (status, "section" in out) == (0, True)
 
 
-def test_a_file_of_nothing(say, tmp_path: Path) -> None:
+def test_a_file_of_nothing(say, say_json, tmp_path: Path) -> None:
     path = tmp_path / "nothing.skb"
     with SortedFileWriter(path, schema=pa.schema([])):
         pass
     status, out, _ = say("inspect", str(path), "--verify")
     assert status == 0 and ["entries", "0"] in [line.split() for line in out.splitlines()] and "sound" in out
-    output = _json(say, "inspect", str(path))
+    output = say_json("inspect", str(path))
     assert all(size["stored_bytes"] == 0 for size in output["sections"])
 
 

@@ -1,9 +1,8 @@
-"""The command line on what there is: `ls`, `history`, `sync` and `perf`, for people and for machines."""
+"""The commands `ls`, `history` and `perf`, for people and for machines; bars of progress."""
 
 from __future__ import annotations
 
 import io
-import json
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from lake_strategies import declare, file_row
 from skipstone.commands import read
 from skipstone.engine import progress as engine_progress
 from skipstone.engine.perf import perf_of
@@ -23,12 +23,6 @@ VIEW_CALLS = {
     "getLatestUnCompactedFileSlices",
     "getAllFileGroups",
 }
-
-
-def _json(say, *arguments: str):
-    status, out, err = say(*arguments, "--json")
-    assert (status, err) == (0, ""), err
-    return json.loads(out)
 
 
 @pytest.fixture
@@ -44,9 +38,6 @@ def lake(tmp_path: Path) -> Path:
         return tmp_path / "lake"
 
 
-# -- ls ---------------------------------------------------------------------------------------------------------------
-
-
 def test_ls_shows_partitions_or_files(say, lake: Path) -> None:
     _, out, _ = say("ls", str(lake))
     lines = [line.split() for line in out.splitlines()]
@@ -60,32 +51,26 @@ def test_ls_shows_partitions_or_files(say, lake: Path) -> None:
     assert [line.split()[0][-9:] for line in out.splitlines()[2:-1]] == ["0.parquet", "1.parquet", "2.parquet"]
 
 
-def test_ls_ends_after_some_lines_and_says_how_many_are_left(say, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ls_ends_after_some_lines_and_says_how_many_are_left(
+    say, say_json, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(read, "LISTED_ROWS_MAX", 2)
     _, out, _ = say("ls", str(lake))
     assert len(out.splitlines()) == 2 + 2 + 2
     assert out.splitlines()[-2] == "... 4 more: --json shows all"
     assert out.splitlines()[-1].startswith("6 partitions, 12 files, 120 rows")  # of all, not of those that are shown
     assert "... 10 more" in say("ls", str(lake), "--files")[1]
-    assert len(_json(say, "ls", str(lake), "--files")) == 12
+    assert len(say_json("ls", str(lake), "--files")) == 12
     monkeypatch.setattr(read, "LISTED_ROWS_MAX", 12)
     assert "more" not in say("ls", str(lake), "--files")[1]
 
 
-def test_ls_refuses_a_partition_that_is_not_there(say, lake: Path) -> None:
-    status, _, err = say("ls", str(lake), "--partition", "year=1999/month=1")
-    assert status == 1 and "year=1999/month=1" in err
-
-
-# -- history, sync ----------------------------------------------------------------------------------------------------
-
-
-def test_history(say, lake: Path) -> None:
+def test_history(say, say_json, lake: Path) -> None:
     with ss.open(lake) as table, table.transaction() as tx:
         tx.write(pa.table({"k": [1], "year": pa.array([2022], pa.int32()), "month": pa.array([1], pa.int32())}))
         lines = say("history", str(lake))[1].splitlines()
         assert lines[2].split()[0] == "1" and " 12 " in lines[2] and len(lines) == 2 + 1
-        assert [row["state"] for row in _json(say, "history", str(lake))] == ["completed"]
+        assert [row["state"] for row in say_json("history", str(lake))] == ["completed"]
     assert len(say("history", str(lake))[1].splitlines()) == 2 + 2
 
 
@@ -94,8 +79,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_bars_are_drawn_for_who_watches_and_leave_nothing_behind(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that takes longer than a second shows a bar on a terminal, unasked; the command line does nothing more."""
+def test_bars_are_drawn_on_a_terminal_and_removed(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(engine_progress, "_SILENT_S", 1e-9)
     terminal, pipe = _Terminal(), io.StringIO()
@@ -115,11 +99,8 @@ def test_bars_are_drawn_for_who_watches_and_leave_nothing_behind(lake: Path, mon
     assert pipe.getvalue() == ""
 
 
-# -- perf -------------------------------------------------------------------------------------------------------------
-
-
-def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
-    output = _json(say, "perf", str(lake))
+def test_perf_times_the_calls_of_the_file_system_view(say, say_json, lake: Path) -> None:
+    output = say_json("perf", str(lake))
     assert (output["version"], output["partition"], output["partition_files"]) == (1, "year=2020/month=3", 3)
     calls = {call["hudi"] or call["name"]: call for call in output["calls"]}
     assert set(calls) >= VIEW_CALLS | {"open", "all files", "getAllPartitionPaths", "getAllFilesInPartition"}
@@ -139,14 +120,8 @@ def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
 
 def test_perf_of_slices_and_of_files_that_no_folder_holds(say, tmp_path: Path) -> None:
     table = ss.create(tmp_path / "t", schema=pa.schema([("a", pa.int64())]))
-    told = [("b1", "1", "base"), ("l1", "1", "log"), ("b2", "2", "base"), ("l2", "2", "log")]
-    group = {"size_bytes": 1000, "row_count": 5, "file_group": "g"}
-    with table.transaction() as tx:
-        tx.add_files(
-            pa.Table.from_pylist(
-                [{"path": f"s3://lake/{p}", "slice_instant": i, "kind": k, **group} for p, i, k in told]
-            )
-        )
+    files = [("b1", "1", "base"), ("l1", "1", "log"), ("b2", "2", "base"), ("l2", "2", "log")]
+    declare(table, *(file_row(f"s3://lake/{p}", slice_instant=i, kind=k, file_group="g") for p, i, k in files))
     calls = {call.hudi: call for call in perf_of(table).calls}
     expected = {"getAllBaseFiles": 2, "getLatestBaseFiles": 1, "getAllFileSlices": 2, "getLatestFileSlices": 1}
     expected |= {"getLatestUnCompactedFileSlices": 1, "getAllFileGroups": 1, "getAllFilesInPartition": 4}

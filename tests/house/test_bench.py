@@ -1,9 +1,8 @@
-"""The benchmarks' own tools: wrong answers are never timed, a report says what it was made on, data is what it says."""
+"""The tools of the benchmarks: wrong answers are never timed, and a report names the machine and the libraries."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import platform
 import subprocess
@@ -22,21 +21,12 @@ from example_counts import only_in_test_all
 REPOSITORY = Path(__file__).parents[2]
 
 
-def _load(name: str) -> Iterator[ModuleType]:
-    """bench/ is no part of the package, so its modules are found in the repository."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(REPOSITORY)
-        yield importlib.import_module(f"bench.support.{name}")
-
-
 @pytest.fixture(scope="module")
 def harness() -> Iterator[ModuleType]:
-    yield from _load("harness")
-
-
-@pytest.fixture(scope="module")
-def data() -> Iterator[ModuleType]:
-    yield from _load("data")
+    """bench/ is not a part of the package: its modules are found in the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(REPOSITORY)
+        yield importlib.import_module("bench.support.harness")
 
 
 def test_a_wrong_answer_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
@@ -103,16 +93,24 @@ def test_contenders_apart(tmp_path: Path) -> None:
     assert "ValueError: old" in (failed := run("None")).stderr and "ChildProcessError" in failed.stderr
 
 
-def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
+def test_equal_answers_in_other_forms(harness: ModuleType, tmp_path: Path) -> None:
+    large = pa.table({"x": np.arange(150_000), "y": np.arange(150_000) % 7})  # compared in their order
     bench = harness.Bench("same", "Same", results=tmp_path)
     bench.case("row", "a", lambda: pa.table({"x": [1, 2], "y": ["b", "a"]}), kind="us")
     bench.case("row", "b", lambda: pa.table({"y": pa.array(["a", "b"], pa.large_string()), "x": [2, 1]}))
     bench.case("row", "c", lambda: harness.Answer(pa.table({"x": [1, 2], "y": ["b", "a"]}), requests=3, bytes=4096))
     bench.case("row", "less", lambda: None, kind="floor")
+    bench.case("large", "us", lambda: large, kind="us")
+    bench.case("large", "chunks", lambda: pa.concat_tables([large.slice(0, 10), large.slice(10)]).select(["y", "x"]))
     bench.run(1)
     figures = {one["contender"]: one for one in _document(bench, tmp_path)["cases"]}
     assert (figures["c"]["requests"], figures["c"]["bytes"]) == (3, 4096)
     assert figures["a"]["requests"] is None
+    wrong = harness.Bench("wrong", "Wrong", results=tmp_path)
+    wrong.case("large", "us", lambda: large, kind="us")
+    wrong.case("large", "other", lambda: large.slice(1))
+    with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):
+        wrong.run(1)
 
 
 def test_rounds_are_interleaved_and_setup_is_not_timed(harness: ModuleType, tmp_path: Path) -> None:
@@ -148,57 +146,34 @@ def _document(bench: Any, folder: Path) -> dict[str, Any]:
     return json.loads((folder / f"{bench.name}.json").read_text(encoding="utf-8"))
 
 
-_PEERS = {"planning": ["polars", "deltalake"], "listing": ["deltalake"]}
-_PEERS |= {"sorted_file": ["lmdb"]}
+_SMALL = {  # benchmark: its arguments at a small scale, libraries, contenders, cases of Skipstone
+    "planning": (
+        "2_000, rounds=1, cache=folder / 'cache', results=folder",
+        ["polars", "deltalake"],
+        {"skipstone", "deltalake", "DuckDB", "numpy, in memory"},
+        6,
+    ),
+    "listing": (
+        "b.Shape('M', 300, 4), 1, folder / 'cache', folder, onto=b.Shape('E', 300, 12), commits=3",
+        ["deltalake"],
+        {"skipstone", "os.scandir", "deltalake", "DuckDB", "memcpy"},
+        8,
+    ),
+    "sorted_file": ("b.Shape('E', 600, 3), 1, folder", ["lmdb"], {"skipstone", "LMDB", "Parquet"}, 3),
+}
 
 
-def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
-    """A benchmark at a scale where it says nothing of speed: that it runs, and that all contenders agree."""
-    needed = ["duckdb", *_PEERS.get(name, [])]
-    absent = [library for library in needed if importlib.util.find_spec(library) is None]
-    if absent:
-        pytest.skip(f'{absent[0]} is not installed: pip install -e ".[bench]"')
-    code = f"from pathlib import Path; import bench.{name} as b; folder = Path({str(folder)!r}); b.run({call})"
+@only_in_test_all
+@pytest.mark.parametrize("name", _SMALL)
+def test_a_benchmark_runs_and_its_contenders_agree(tmp_path: Path, name: str) -> None:
+    arguments, libraries, contenders, count = _SMALL[name]
+    for library in ("duckdb", *libraries):
+        pytest.importorskip(library, reason=f'{library} is not installed: pip install -e ".[bench]"')
+    code = f"from pathlib import Path; import bench.{name} as b; folder = Path({str(tmp_path)!r}); b.run({arguments})"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
-    assert (folder / f"{name}.md").exists()
-    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-
-
-@only_in_test_all
-def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
-    result = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
-    contenders = {one["contender"] for one in result["cases"]}
-    assert contenders >= {"skipstone", "deltalake", "DuckDB", "numpy, in memory"}
-    ours = [one for one in result["cases"] if one["kind"] == "us"]
-    assert len(ours) == 6
-    assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
-
-
-@only_in_test_all
-def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
-    call = "b.Shape('M', 300, 4), 1, folder / 'cache', folder, onto=b.Shape('E', 300, 12), commits=3"
-    result = _run_small("listing", call, tmp_path)
-    contenders = {one["contender"] for one in result["cases"]}
-    assert contenders >= {"skipstone", "os.scandir", "deltalake", "DuckDB", "memcpy"}
-    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 8
-
-
-def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
-    result = _run_small("sorted_file", "b.Shape('E', 600, 3), 1, folder", tmp_path)
-    assert {one["contender"] for one in result["cases"]} == {"skipstone", "LMDB", "Parquet"}
-    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 3
-
-
-def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path: Path) -> None:
-    count = 150_000
-    rows = pa.table({"x": np.arange(count), "y": np.arange(count) % 7})
-    chunks = pa.concat_tables([rows.slice(0, 10), rows.slice(10)]).select(["y", "x"])
-    bench = harness.Bench("large", "Large", results=tmp_path)
-    bench.case("row", "us", lambda: rows, kind="us")
-    bench.case("row", "in chunks", lambda: chunks)
-    bench.run(1)
-    wrong = harness.Bench("wrong", "Wrong", results=tmp_path)
-    wrong.case("row", "us", lambda: rows, kind="us")
-    wrong.case("row", "other", lambda: rows.slice(1).append_column("z", pa.array(np.zeros(count - 1))))
-    with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):
-        wrong.run(1)
+    assert (tmp_path / f"{name}.md").exists()
+    cases = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))["cases"]
+    assert {one["contender"] for one in cases} >= contenders
+    ours = [one for one in cases if one["kind"] == "us"]
+    assert len(ours) == count
+    assert name != "planning" or all(one["requests"] is not None and one["bytes"] is not None for one in ours)

@@ -1,6 +1,6 @@
-"""Where compiled kernels are kept, and that no place, a bad one or a damaged one costs an answer.
+"""Where compiled kernels are kept; a missing or damaged place changes no answer.
 
-Two processes in each place: the first compiles, the second loads what it left.
+Two processes in each place: the first compiles, the second loads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_cluster import package_archive
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels are kept where they are compiled")
 
-NO_HOME = "/dev/null"  # nobody makes a folder in it, the superuser neither
+NO_HOME = "/dev/null"  # no user, root included, can create a folder in it
 INSERT = """
 import sys
 {before}
@@ -44,7 +44,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(archive: Path, tmp_path: Path) -> Path:
-    """A folder with the package in it, as for a user who may not write there: __pycache__ is no folder."""
+    """A folder with the package for a user who may not write there: __pycache__ is a file."""
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(tmp_path / "installed")
     (tmp_path / "installed/skipstone/bloom/__pycache__").touch()
@@ -52,8 +52,7 @@ def installed(archive: Path, tmp_path: Path) -> Path:
 
 
 def _insert(package: Path, temporary: Path, before: str = "", after: str = "", **more: str) -> tuple[int, int, str]:
-    """A process that inserts into a filter: how many kernels it found kept, how many it compiled, and where they are
-    kept."""
+    """Insert into a filter in a process: how many kernels it loaded, how many it compiled, and where they are kept."""
     temporary.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON"))}
     environment |= {"HOME": NO_HOME, "XDG_CACHE_HOME": NO_HOME, "TMPDIR": str(temporary), "PYTHONPATH": str(package)}
@@ -68,7 +67,7 @@ def _insert(package: Path, temporary: Path, before: str = "", after: str = "", *
 
 @pytest.fixture(scope="module")
 def kept(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for temporary files of a process without a home, which compiled there."""
+    """The folder for temporary files of a process without a home that compiled there."""
     folder = tmp_path_factory.mktemp("kept") / "temporary"
     hits, misses, path = _insert(archive, folder)
     assert (hits, misses) == (0, 1)
@@ -78,15 +77,17 @@ def kept(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @only_in_test_all
 def test_an_archive_without_a_home(archive: Path, kept: Path, tmp_path: Path) -> None:
-    """What one application unpacked is found by the next, which unpacks it elsewhere."""
+    """The next application unpacks the archive elsewhere, and finds what the first compiled."""
     assert _insert(Path(shutil.copy(archive, tmp_path / "again.zip")), kept)[:2] == (1, 0)
 
 
 @only_in_test_all
-def test_a_read_only_installation_without_a_home(installed: Path, tmp_path: Path) -> None:
-    hits, misses, path = _insert(installed, tmp_path / "temporary")
-    assert (hits, misses) == (0, 1)
-    assert _insert(installed, tmp_path / "temporary") == (1, 0, path)
+@pytest.mark.parametrize("home", ["home", None])
+def test_a_read_only_installation(installed: Path, tmp_path: Path, home: str | None) -> None:
+    variables = {"XDG_CACHE_HOME": str(tmp_path / home)} if home else {}
+    hits, misses, path = _insert(installed, tmp_path / "temporary", **variables)
+    assert (hits, misses) == (0, 1) and path.startswith(str(tmp_path / (home or "temporary")))
+    assert _insert(installed, tmp_path / "temporary", **variables) == (1, 0, path)
     assert not (installed / "skipstone/bloom/__pycache__").is_dir()
 
 
@@ -95,15 +96,6 @@ def test_an_edit_of_the_helpers_that_kernels_share_compiles_them_again(installed
     with (installed / "skipstone/base/compiling.py").open("a") as file:
         file.write("# edited\n")
     assert _insert(installed, kept)[:2] == (0, 1)
-
-
-@only_in_test_all
-def test_a_read_only_installation_with_a_home(installed: Path, tmp_path: Path) -> None:
-    home = {"XDG_CACHE_HOME": str(tmp_path / "home")}
-    hits, misses, path = _insert(installed, tmp_path / "temporary", **home)
-    assert (hits, misses) == (0, 1)
-    assert path.startswith(str(tmp_path / "home"))
-    assert _insert(installed, tmp_path / "temporary", **home) == (1, 0, path)
 
 
 @only_in_test_all
@@ -132,8 +124,8 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(archive: Path, tmp_pat
 
 
 @only_in_test_all
-def test_what_was_cut_short_is_compiled_again(archive: Path, kept: Path, tmp_path: Path) -> None:
-    """As a loss of power leaves it. The process that meets it leaves it whole."""
+def test_a_truncated_kernel_is_compiled_again(archive: Path, kept: Path, tmp_path: Path) -> None:
+    """As after a loss of power. The next process repairs it."""
     shutil.copytree(kept, tmp_path / "temporary")
     for suffix in ("nbc", "nbi"):
         for file in (tmp_path / "temporary").rglob(f"*.{suffix}"):
@@ -143,7 +135,7 @@ def test_what_was_cut_short_is_compiled_again(archive: Path, kept: Path, tmp_pat
 
 
 @only_in_test_all
-def test_a_place_that_is_lost_while_we_run(archive: Path, tmp_path: Path) -> None:
+def test_a_place_that_is_removed_while_a_process_runs(archive: Path, tmp_path: Path) -> None:
     lost = "import os, shutil; p = kernels.insert._cache.cache_path; shutil.rmtree(p); open(p, 'w').close()"
     hits, misses, path = _insert(archive, tmp_path / "temporary", after=lost)
     assert (hits, misses) == (0, 1)

@@ -1,4 +1,4 @@
-"""The examples of the pages run as they stand, in the order in which they stand."""
+"""The examples of the pages run unchanged, in their order; links and names in pages and docstrings exist."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
+from lake_strategies import make_file, make_lake
 from seaweed_server import Server
 from skipstone.engine.storage import open_storage
 
 ROOT = Path(ss.__file__).resolve().parent
 FILES, ROWS = 12, 1_000
+CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def _blocks(page: str, at_least: int) -> list[str]:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = CODE.findall((ROOT / page).read_text(encoding="utf-8"))
     assert len(blocks) >= at_least
     return blocks
 
@@ -39,13 +41,8 @@ def _run(blocks: list[str], page: str, names: dict[str, object]) -> dict[str, ob
     return names
 
 
-PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/**/*.md", "engine/*.md", "hfile_like/*.md")
-    for path in ROOT.glob(pattern)
-)
-
-
+PATTERNS = ("*.md", "docs/**/*.md", "engine/*.md", "hfile_like/*.md")
+PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern))
 ROOMS = ("engine/", "bloom/", "hfile_like/", "serve/", "spark_adapter/")  # in commands/ a file is a verb
 MADE = ("docs/commands.md", "docs/decisions.md")  # by `make docs`
 
@@ -62,8 +59,8 @@ def _modules() -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_names_is_there(page: str) -> None:
-    """Links to files, and files of ours in backticks, which may be named from any folder on."""
+def test_links_and_files_of_a_page_exist(page: str) -> None:
+    """Links to files, and names of our files in backticks, which may begin at any folder."""
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     links = [link for link in links if _inside(page, link) not in MADE]
@@ -76,8 +73,8 @@ PACKAGES = sorted({path.rpartition("/")[0] for path in _modules() if path.starts
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_says_what_lives_in_it(package: str) -> None:
-    """By name: each of its modules and folders stands in its docstring, and every file that one names is there."""
+def test_a_package_lists_its_modules(package: str) -> None:
+    """Its docstring names each module and folder, and every file that a module names exists."""
     front = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))) or ""
     inside = [path.removeprefix(f"{package}/").split("/") for path in _modules() if path.startswith(f"{package}/")]
     names = {parts[0].removesuffix(".py") for parts in inside if not parts[0].startswith(("__init__", "kernels_"))}
@@ -91,7 +88,6 @@ def test_a_package_says_what_lives_in_it(package: str) -> None:
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """lake/events, as the pages suppose it, in the current folder."""
     root = tmp_path / "lake" / "events"
-    root.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for number in range(FILES):
         ids = [(number * ROWS + i) * 7_919 % (FILES * ROWS) for i in range(ROWS)]
@@ -103,7 +99,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "action": [("view", "buy", "refund")[n % 3] for n in ids],
             "amount": [n / 7 for n in ids],
         }
-        pq.write_table(pa.table(rows), root / f"part-{number:02}.parquet", row_group_size=ROWS // 4)
+        make_file(root, f"part-{number:02}.parquet", rows, row_group_size=ROWS // 4)
     return root
 
 
@@ -120,16 +116,14 @@ def test_readme(lake: Path) -> None:
     assert names["rows"].num_rows == 1  # type: ignore[attr-defined]
 
 
-ARROW_RECIPES = (
-    *("DuckDB: whole queries", "DuckDB: a dataset", "polars", "pandas", "pyarrow", "Anything that accepts Arrow"),
-)
+ARROW_RECIPES = ["DuckDB: whole queries", "DuckDB: a dataset", "polars", "pandas", "pyarrow"]
+ARROW_RECIPES += ["Anything that accepts Arrow"]
 
 
 def _sections(page: str) -> dict[str, list[str]]:
     """The Python blocks of a page by heading."""
     sections = re.split(r"^## (.*)$", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    code = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    return {title: code.findall(text) for title, text in zip(sections[::2], sections[1::2], strict=True)}
+    return {title: CODE.findall(text) for title, text in zip(sections[::2], sections[1::2], strict=True)}
 
 
 def _run_recipe(title: str, **names: object) -> dict[str, object]:
@@ -160,7 +154,7 @@ def test_dask(lake: Path) -> None:
         assert len(names["frame"].compute()) == 1  # type: ignore[attr-defined]
 
 
-@only_in_test_all  # it starts a cluster of its own; pickled plans are what Dask gets, too
+@only_in_test_all  # it starts a cluster; by default test_dask has pickled plans
 def test_ray(lake: Path) -> None:
     ray = pytest.importorskip("ray")
     pytest.importorskip("ray.data")
@@ -235,7 +229,7 @@ def test_the_site_shows_every_page_and_no_other() -> None:
 
 
 def test_the_reference_names_only_what_is_public() -> None:
-    """What it does not name yet `make docs` adds."""
+    """`make docs` adds the other public names."""
     site = _site()
     for package, page in site.REFERENCES.items():
         text = (ROOT / page).read_text(encoding="utf-8")
@@ -269,22 +263,21 @@ FLIGHTS = pa.table({"flight_id": [f"f-{i}" for i in range(100)], "carrier": ["AA
 
 
 def test_indexes(tmp_path: Path) -> None:
-    pq.write_table(FLIGHTS, tmp_path / "0.parquet")
-    table = ss.create(tmp_path)
+    table = ss.open(make_lake(tmp_path, [FLIGHTS]))
     _run(_blocks("docs/indexes.md", 1), "docs/indexes.md", {"table": table})
     assert sorted(table.indexes().column("kind").to_pylist()) == ["bloom", "ngram", "secondary", "stats"]
 
 
 def test_object_stores(s3_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its calls on a server of our own, with our places in place of the page's, and tables where it opens some."""
+    """Its calls on our server, with our places instead of those of the page."""
     pytest.importorskip("obstore")
     options = s3_server.options
     for name in ("endpoint_url", "aws_access_key_id", "aws_secret_access_key", "region"):
         monkeypatch.setenv(f"AWS_{name.removeprefix('aws_').upper()}", options[name])
     bucket, here = f"s3://{s3_server.bucket}/object-stores", str(tmp_path)
     places = {"s3://bucket": bucket, "s3://someone-elses": f"{bucket}/theirs", '"/': f'"{here}/'}
+    make_file(tmp_path, "0.parquet", FLIGHTS)
     for lake in (f"{bucket}/lake/flights", f"{bucket}/theirs/lake", f"{here}/data/lake"):
-        pq.write_table(FLIGHTS, tmp_path / "0.parquet")
         open_storage(lake).put("0.parquet", (tmp_path / "0.parquet").read_bytes())
     ss.create(f"{bucket}/theirs/lake", index_path=f"{here}/var/index/lake")
     ss.create(f"{here}/data/lake", index_path=f"{bucket}/index/lake")

@@ -1,4 +1,4 @@
-"""What is installed is what the tree holds: every package, every module, the type marker, and nothing else."""
+"""A wheel contains every package and module of the tree, the type marker, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import skipstone as ss
 from example_counts import only_in_test_all
+from lake_strategies import make_lake
 
 REPOSITORY = Path(__file__).parents[2]
 FOUND_BY_SPARK = Path("spark_adapter", "pyspark_skipstone")
@@ -90,60 +88,49 @@ def test_wheel_holds_every_module_and_nothing_else(installed: Path, packages: li
 def test_wheel_imports_from_where_it_is_unpacked(installed: Path, packages: list[str], tmp_path: Path) -> None:
     """-I keeps the checkout and the environment's variables out; the editable install's finder comes after."""
     eager = [package for package in packages if package not in ("skipstone.spark_adapter", FOUND_BY_SPARK.name)]
-    code = (
-        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
-        f"import importlib\n"
-        f"for name in {eager!r}: importlib.import_module(name)\n"
-        f"strays = [m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'skipstone'\n"
-        f"          and not m.__file__.startswith({str(installed)!r})]\n"
-        f"assert not strays, strays\n"
-    )
+    code = f"""
+import importlib, sys; sys.path.insert(0, {str(installed)!r})
+for name in {eager!r}: importlib.import_module(name)
+ours = [module.__file__ for name, module in sys.modules.items() if name.split('.')[0] == 'skipstone']
+assert ours and all(file.startswith({str(installed)!r}) for file in ours), ours
+"""
     subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
 
 
-@only_in_test_all  # below, what it finds it by
+@only_in_test_all  # by default test_spark_imports_little_to_find_the_source
 def test_spark_finds_the_source_by_its_name(installed: Path, tmp_path: Path, java_home: str) -> None:
     """No import, no register(); and registering after all is no error."""
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    pq.write_table(pa.table({"k": [1, 2, 3]}), lake / "0.parquet")
-    ss.create(lake).close()
-    code = (
-        f"import sys\n"
-        f"from pyspark.sql import SparkSession\n"
-        f"builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
-        f"spark = builder.config('spark.driver.bindAddress', '127.0.0.1').getOrCreate()\n"
-        f"found = spark.read.format('skipstone').option('where', 'k > 1').load({str(lake)!r})\n"
-        f"assert sorted(row.k for row in found.collect()) == [2, 3]\n"
-        f"assert not [name for name in sys.modules if name.split('.')[0] == 'skipstone']\n"
-        f"from skipstone import spark_adapter as sks\n"
-        f"assert sks.__file__.startswith({str(installed)!r}), sks.__file__\n"
-        f"assert sks.scan(spark, {str(lake)!r}, 'k > 2').collect() == [(3,)]\n"
-        f"sks.register(spark.newSession())\n"
-        f"spark.stop()\n"
-    )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(installed),
-        "JAVA_HOME": java_home,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-    }
+    lake = make_lake(tmp_path / "lake", [{"k": [1, 2, 3]}])
+    code = f"""
+import sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')
+spark = builder.config('spark.driver.bindAddress', '127.0.0.1').getOrCreate()
+found = spark.read.format('skipstone').option('where', 'k > 1').load({str(lake)!r})
+assert sorted(row.k for row in found.collect()) == [2, 3]
+assert not [name for name in sys.modules if name.split('.')[0] == 'skipstone']
+from skipstone import spark_adapter as sks
+assert sks.__file__.startswith({str(installed)!r}), sks.__file__
+assert sks.scan(spark, {str(lake)!r}, 'k > 2').collect() == [(3,)]
+sks.register(spark.newSession())
+spark.stop()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(installed), "JAVA_HOME": java_home, "PYSPARK_PYTHON": sys.executable}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local")}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL, env=environment)
 
 
-def test_what_spark_imports_to_find_it_is_little(installed: Path, tmp_path: Path) -> None:
-    """It is imported for people who ask for other sources of Python, too."""
+def test_spark_imports_little_to_find_the_source(installed: Path, tmp_path: Path) -> None:
+    """Spark imports it for users of other Python sources, too."""
     pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
-    code = (
-        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
-        f"import pyspark.sql.datasource; before = set(sys.modules)\n"
-        f"import pyspark_skipstone\n"
-        f"assert pyspark_skipstone.DefaultSource.name() == 'skipstone'\n"
-        f"new = sorted({{name for name in set(sys.modules) - before if name.startswith('skipstone.')}})\n"
-        f"assert len(new) < 12 and 'skipstone.engine.table' not in new, new\n"
-        f"heavy = {{'numba', 'pyarrow', 'duckdb'}} & (set(sys.modules) - before)\n"
-        f"assert not heavy, heavy\n"
-    )
+    code = f"""
+import sys; sys.path.insert(0, {str(installed)!r})
+import pyspark.sql.datasource; before = set(sys.modules)
+import pyspark_skipstone
+assert pyspark_skipstone.DefaultSource.name() == 'skipstone'
+new = set(sys.modules) - before
+ours = sorted(name for name in new if name.startswith('skipstone.'))
+assert len(ours) < 12 and 'skipstone.engine.table' not in ours, ours
+assert not {{'numba', 'pyarrow', 'duckdb'}} & new
+"""
     subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""scripts/java_home.py: an old Java is no Java, and the wrapper changes one argument only."""
+"""scripts/java_home.py: an old Java does not count, and the wrapper changes only one argument."""
 
 from __future__ import annotations
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+from decimal import Decimal
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import examples, few_of, is_thorough
 from iceberg_server import client, planned_paths, served, sorted_rows
+from lake_strategies import make_file, make_lake
 from library_versions import needs
 from log_lakes import newest_metadata
 
@@ -25,12 +27,14 @@ from pyiceberg.expressions import (  # noqa: E402
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNaN,
     IsNull,
     LessThan,
     LessThanOrEqual,
     Not,
     NotEqualTo,
     NotIn,
+    NotNaN,
     NotNull,
     Or,
     StartsWith,
@@ -39,17 +43,8 @@ from pyiceberg.expressions import (  # noqa: E402
 pytestmark = needs("pyiceberg", 0, 11, what="a client that the server plans for")
 
 FILES, ROWS = 12, 40
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("day", pa.date32()),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("price", pa.float64()),
-        ("small", pa.int32()),
-        ("name", pa.string()),
-        ("p", pa.string()),
-    ]
-)
+KINDS = {"id": pa.int64(), "day": pa.date32(), "ts": pa.timestamp("us", "UTC"), "price": pa.float64()}
+SCHEMA = pa.schema([*KINDS.items(), ("small", pa.int32()), ("name", pa.string()), ("p", pa.string())])
 
 
 def _rows_of(file: int, rng: random.Random) -> pa.Table:
@@ -84,9 +79,7 @@ def _hudi_rows_of(file: int, rng: random.Random) -> pa.Table:
 def _directory(folder, tables):
     for number, rows in enumerate(tables):
         value = rows.column("p")[0].as_py() or "__HIVE_DEFAULT_PARTITION__"
-        path = folder / "lake" / f"p={value}" / f"{number}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows.drop_columns("p"), path)
+        make_file(folder / "lake", f"p={value}/{number}.parquet", rows.drop_columns("p"))
     return folder / "lake"
 
 
@@ -115,9 +108,8 @@ def _hudi(folder, tables):
     table = HudiTable(folder / "lake")
     for rows in tables:
         write = table.begin()
-        table.insert(
-            write, rows.column("p")[0].as_py(), dict(zip(*(rows.column(n).to_pylist() for n in "kv"), strict=True))
-        )
+        keys, values, partitions = (rows.column(name).to_pylist() for name in "kvp")
+        table.insert(write, partitions[0], dict(zip(keys, values, strict=True)))
         table.complete(write)
     return table.folder
 
@@ -146,14 +138,8 @@ def _literal(value):
     return f"'{value}'" if isinstance(value, str) else repr(value)
 
 
-_COMPARED = {
-    EqualTo: "=",
-    NotEqualTo: "<>",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-}
+_COMPARED = {EqualTo: "=", NotEqualTo: "<>", LessThan: "<", LessThanOrEqual: "<="}
+_COMPARED |= {GreaterThan: ">", GreaterThanOrEqual: ">="}
 
 
 def _filter(rng, rows, depth=2):
@@ -178,15 +164,15 @@ def _filter(rng, rows, depth=2):
         name = "name" if "name" in rows.column_names else "k"
         return StartsWith(name, prefix), f"starts_with({name}, '{prefix}')"
     compared, value = rng.choice(list(_COMPARED)), rng.choice(values)
-    if name == "p" and compared is NotEqualTo:  # of a column that files lack, pyiceberg says that NULL != 'p1'
+    if name == "p" and compared is NotEqualTo:  # for a column that files lack, pyiceberg's NULL != 'p1' is true
         compared = EqualTo
-    elif name != "p" and rng.random() < 0.2:  # of others NULL stays NULL, as in SQL
+    elif name != "p" and rng.random() < 0.2:  # for others it is NULL, as in SQL
         return Not(compared(name, value)), f"NOT ({name} {_COMPARED[compared]} {_literal(value)})"
     return compared(name, value), f"{name} {_COMPARED[compared]} {_literal(value)}"
 
 
 def _rows_by_manifests(scan):
-    """The rows; None where pyiceberg 0.12 compares a null of a partition, which it then fails at."""
+    """The rows; None if pyiceberg 0.12 fails because it compares a null of a partition."""
     try:
         return sorted_rows(scan.to_arrow())
     except TypeError as error:
@@ -218,35 +204,33 @@ def test_random_filters(lake):
 
 
 def test_a_needle_reads_one_file_of_100(tmp_path):
-    lake, rng = tmp_path / "lake", random.Random(3)
-    lake.mkdir()
-    for number in range(100):
-        ids = [f"{rng.getrandbits(64):016x}" for _ in range(5)]
-        pq.write_table(pa.table({"id": ids, "n": [number] * 5}), lake / f"{number}.parquet")
-    with ss.create(lake) as table:
+    rng = random.Random(3)
+    ids = [[f"{rng.getrandbits(64):016x}" for _ in range(5)] for _ in range(100)]
+    lake = make_lake(tmp_path, ({"id": some, "n": [number] * 5} for number, some in enumerate(ids)))
+    with ss.open(lake) as table:
         table.create_index("id", kind="bloom")
     uri = served({"lake.t": lake})
     for mode, count in (("server", 1), ("client", 100)):
-        scan = client(uri, mode).load_table("lake.t").scan(EqualTo("id", ids[0]))
+        scan = client(uri, mode).load_table("lake.t").scan(EqualTo("id", ids[99][0]))
         assert len(planned_paths(scan)) == count
         assert scan.to_arrow().column("n").to_pylist() == [99]
     assert len(planned_paths(client(uri).load_table("lake.t").scan(EqualTo("id", "0")))) == 0
 
 
 def test_nan_null_and_zero(tmp_path):
-    """Files of one kind of value each: no client keeps a row of a file that was left out."""
+    """Files of one kind of value each: clients keep no row of a file that was left out."""
     files = {"nan": math.nan, "null": None, "zero": 0.0, "negative_zero": -0.0, "one": 1.0}
-    (tmp_path / "lake").mkdir()
     for name, value in files.items():
-        rows = pa.table({"x": pa.array([value, value], pa.float64()), "name": [name, name]})
-        pq.write_table(rows, tmp_path / "lake" / f"{name}.parquet")
+        make_file(
+            tmp_path / "lake", f"{name}.parquet", {"x": pa.array([value, value], pa.float64()), "name": [name] * 2}
+        )
     with ss.create(tmp_path / "lake") as table:
         table.create_index("x", kind="bloom")
     uri = served({"lake.t": tmp_path / "lake"})
     planned, read = (client(uri, mode).load_table("lake.t") for mode in ("server", "client"))
     tests = [kind("x", value) for kind in _COMPARED for value in (0.0, 1.0, -1.0)]
     tests += [In("x", [0.0, 2.0]), NotIn("x", [0.0, 2.0]), NotIn("x", [1.0, 2.0]), IsNull("x"), NotNull("x")]
-    tests += [pyiceberg.expressions.IsNaN("x"), pyiceberg.expressions.NotNaN("x")]
+    tests += [IsNaN("x"), NotNaN("x")]
     for test in few_of([*tests, *map(Not, tests)], 25):
         assert sorted_rows(planned.scan(test).to_arrow()) == sorted_rows(read.scan(test).to_arrow()), test
     assert planned_paths(planned.scan(EqualTo("x", 1.0))) == ["one.parquet"]
@@ -257,9 +241,6 @@ def test_nan_null_and_zero(tmp_path):
 
 
 def test_types_and_nested_columns(tmp_path):
-    from decimal import Decimal
-    from uuid import UUID
-
     rows = pa.table(
         {
             "flag": [True, False, None],
@@ -276,11 +257,7 @@ def test_types_and_nested_columns(tmp_path):
             "list": pa.array([[{"q": 1}], None, None]),
         }
     )
-    (tmp_path / "lake").mkdir()
-    for number in range(3):
-        pq.write_table(rows.slice(number, 1), tmp_path / "lake" / f"{number}.parquet")
-    ss.create(tmp_path / "lake").close()
-    uri = served({"lake.t": tmp_path / "lake"})
+    uri = served({"lake.t": make_lake(tmp_path / "lake", (rows.slice(number, 1) for number in range(3)))})
     planned, read = (client(uri, mode).load_table("lake.t") for mode in ("server", "client"))
     shown = planned.scan().to_arrow()
     assert sorted_rows(shown) == sorted_rows(read.scan().to_arrow())

@@ -1,4 +1,4 @@
-"""The protocol, and requests that are not what a client sends."""
+"""The protocol, and requests that no client sends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from iceberg_server import request, served, serving_process
+from iceberg_server import client, request, served, serving_process
+from lake_strategies import make_lake
 
 pytest.importorskip("starlette", reason='starlette is not installed: pip install -e ".[serve]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
@@ -26,13 +25,8 @@ ONE = {"type": "eq", "term": "k", "value": 1}
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lake")
-    for number in range(4):
-        pq.write_table(
-            pa.table({"k": [number, None], "K2": ["a", "b"], "s": ["é", None]}), folder / f"{number}.parquet"
-        )
-    ss.create(folder).close()
-    return folder
+    tables = ({"k": [number, None], "K2": ["a", "b"], "s": ["é", None]} for number in range(4))
+    return make_lake(tmp_path_factory.mktemp("lake"), tables)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +74,7 @@ def test_a_table_is_loaded(uri):
 
 def test_filters(uri):
     assert _planned(uri) == [0, 1, 2, 3] == _planned(uri, True) and _planned(uri, False) == []
-    assert _planned(uri, ONE) == [1] == _planned(uri, {"type": "not", "child": {"type": "not", "child": ONE}}) or True
+    assert _planned(uri, ONE) == [1]
     assert _planned(uri, {"type": "in", "term": "k", "values": [0, 3]}) == [0, 3]
     assert _planned(uri, {"type": "and", "left": ONE, "right": {"type": "lt", "term": "k", "value": 1}}) == []
     assert _planned(uri, {**ONE, "term": "K"}) == [0, 1, 2, 3]  # no such column: nothing is pruned
@@ -133,22 +127,16 @@ def test_tasks(uri, lake):
 
 
 def test_writes_are_refused(uri):
-    for method, path in [
-        ("POST", "/v1/namespaces"),
-        ("POST", "/v1/namespaces/a/tables"),
-        ("DELETE", "/v1/namespaces/a"),
-        ("POST", "/v1/namespaces/a%1Fb/tables/t"),
-        ("DELETE", "/v1/namespaces/a%1Fb/tables/t"),
-        ("POST", "/v1/tables/rename"),
-        ("POST", "/v1/transactions/commit"),
-        ("PUT", "/v1/x"),
-    ]:
+    table = "/v1/namespaces/a%1Fb/tables/t"
+    posts = ("/v1/namespaces", "/v1/namespaces/a/tables", table, "/v1/tables/rename", "/v1/transactions/commit")
+    others = [("DELETE", "/v1/namespaces/a"), ("DELETE", table), ("PUT", "/v1/x")]
+    for method, path in [*(("POST", path) for path in posts), *others]:
         status, answer = request(uri, path, b"{}", method)
         assert (status, *_kind(answer)) == (406, 406, "UnsupportedOperationException"), path
         assert "read-only" in answer["error"]["message"]
 
 
-def test_bodies_that_are_no_requests(uri):
+def test_bodies_that_are_not_requests(uri):
     deep = ONE
     for _ in range(200):
         deep = {"type": "not", "child": deep}
@@ -185,9 +173,7 @@ def test_many_connections_and_half_requests(uri):
     try:
         for one in opened:
             one.sendall(f"POST {PLAN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
-        statuses = set()
-        for _ in range(50):
-            statuses.add(request(uri, "/v1/config")[0])
+        statuses = {request(uri, "/v1/config")[0] for _ in range(50)}
         assert statuses <= {200, 503} and 503 in statuses
     finally:
         for one in opened:
@@ -207,19 +193,17 @@ def test_many_connections_and_half_requests(uri):
 def test_tokens(lake, tmp_path):
     (tmp_path / "tokens").write_text("first-token\nsecond-token\n")
     uri = served({"a.t": lake}, token_file=tmp_path / "tokens")
-    for given in ("Bearer wrong", "Bearer", "first-token", "Basic first-token", "Bearer first-token x", ""):
-        status, answer = request(uri, "/v1/config", Authorization=given)
-        assert (status, *_kind(answer)) == (401, 401, "NotAuthorizedException"), given
+    for token in ("Bearer wrong", "Bearer", "first-token", "Basic first-token", "Bearer first-token x", ""):
+        status, answer = request(uri, "/v1/config", Authorization=token)
+        assert (status, *_kind(answer)) == (401, 401, "NotAuthorizedException"), token
     for path in ("/v1/namespaces/a/tables/t", "/", "/v1/nowhere"):
         assert request(uri, path)[0] == 401
-    for given in ("Bearer first-token", "bearer second-token"):
-        assert request(uri, "/v1/config", Authorization=given, Host="lake.example.org")[0] == 200
-    from iceberg_server import client
-
+    for token in ("Bearer first-token", "bearer second-token"):
+        assert request(uri, "/v1/config", Authorization=token, Host="lake.example.org")[0] == 200
     assert client(uri, token="second-token").load_table("a.t").scan().count() == 8
 
 
-def test_a_page_of_the_web_cannot_read_through_another_name(uri):
+def test_another_host_name_is_refused(uri):
     place = urlsplit(uri)
     connection = http.client.HTTPConnection(place.hostname, place.port)
     connection.request("GET", "/v1/config", headers={"Host": "evil.example.org"})
@@ -274,10 +258,7 @@ def test_the_page(tmp_path, monkeypatch):
     assert "skipstone create lake/events\nskipstone serve catalog.toml" in page
     monkeypatch.chdir(tmp_path)
     (tmp_path / "catalog.toml").write_text(catalog)
-    (tmp_path / "lake" / "events").mkdir(parents=True)
-    rows = {"ts": [1, 2], "action": ["buy", "view"], "user_id": ["u-7", "u-8"]}
-    pq.write_table(pa.table(rows), tmp_path / "lake" / "events" / "0.parquet")
-    ss.create("lake/events").close()
+    make_lake(tmp_path / "lake/events", [{"ts": [1, 2], "action": ["buy", "view"], "user_id": ["u-7", "u-8"]}])
     names: dict = {}
     with serving_process(tmp_path / "catalog.toml") as (uri, _):
         exec(query.replace("http://127.0.0.1:8181", uri), names)

@@ -1,5 +1,4 @@
-"""What a table goes through while it is served: renames, deletes, older versions, writers, servers that are killed; and
-what is refused because a client would misread it."""
+"""Served tables with renames, deletes, older versions and writers, and what clients would misread; killed servers."""
 
 from __future__ import annotations
 
@@ -10,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from iceberg_server import client, planned_paths, request, served, serving_process, toml_of
+from iceberg_server import client, planned_paths, request, served, serving_process
+from lake_strategies import commit_rows, make_file
 from library_versions import needs
 
 pytest.importorskip("starlette", reason='starlette is not installed: pip install -e ".[serve]"')
@@ -24,9 +24,8 @@ MODES = ("server", "client")
 
 
 def _lake(folder, files):
-    (folder / "lake").mkdir()
     for name, rows in files.items():
-        pq.write_table(pa.table(rows), folder / "lake" / f"{name}.parquet")
+        make_file(folder / "lake", f"{name}.parquet", rows)
     return ss.create(folder / "lake")
 
 
@@ -39,19 +38,13 @@ def _values(table, column, *arguments, **options):
     return sorted(found, key=lambda value: (value is None, value))
 
 
-def _add(table, name, rows):
-    pq.write_table(pa.table(rows), f"{table.location}/{name}.parquet")
-    table.sync()
-
-
 def test_columns_are_their_ids(tmp_path):
     table = _lake(tmp_path, {"0": {"a": [1, 2], "b": ["x", "y"]}})
     uri = served({"lake.t": tmp_path / "lake"})
     ids = {field.name: field.field_id for field in _tables(uri)[0].schema().fields}
     before = table.version
     table.alter(rename={"a": "n"}, add={"c": pa.float64()}, widen={})
-    with table.transaction() as tx:
-        tx.write(pa.table({"n": [3], "b": ["z"], "c": [0.5]}))
+    commit_rows(table, {"n": [3], "b": ["z"], "c": [0.5]})
     for loaded in _tables(uri):
         now = {field.name: field.field_id for field in loaded.schema().fields}
         assert (now["n"], now["b"]) == (ids["a"], ids["b"]) and now["c"] not in ids.values()
@@ -67,15 +60,14 @@ def test_columns_are_their_ids(tmp_path):
         assert loaded.scan().to_arrow().column_names == ["n", "c"] and _values(loaded, "n") == [1, 2, 3]
 
 
-def test_a_name_that_passes_to_another_column_is_never_misread(tmp_path):
-    """Files have no ids, so by name the old values would be those of the new column."""
+def test_a_name_that_another_column_takes_over_is_never_misread(tmp_path):
+    """Files have no ids: by name, old values would be read as values of the new column."""
     table = _lake(tmp_path, {"0": {"a": [1, 2], "b": ["x", "y"]}})
     uri = served({"lake.t": tmp_path / "lake"})
     stale = client(uri).load_table("lake.t")
     table.alter(drop="a")
     table.alter(add={"a": pa.int64()})
-    with table.transaction() as tx:
-        tx.write(pa.table({"b": ["z"], "a": [3]}))
+    commit_rows(table, {"b": ["z"], "a": [3]})
     planned, read = _tables(uri)
     for scan in (stale.scan(), planned.scan()):
         with pytest.raises(RESTError, match="passed to another column"):
@@ -93,8 +85,7 @@ def test_a_client_that_loaded_the_table_before_a_rename_is_not_misled(tmp_path):
     table = _lake(tmp_path, {"0": {"a": [1, 2], "b": ["x", "y"]}})
     stale = client(served({"lake.t": tmp_path / "lake"})).load_table("lake.t")
     table.alter(rename={"a": "n"})
-    with table.transaction() as tx:
-        tx.write(pa.table({"n": [3], "b": ["z"]}))
+    commit_rows(table, {"n": [3], "b": ["z"]})
     with pytest.raises(ValueError, match=r"NameMapping|find field with name"):
         stale.scan().to_arrow()
     assert _values(stale.refresh(), "n") == [1, 2, 3]
@@ -106,8 +97,7 @@ def test_deleted_rows_and_older_versions(tmp_path):
     versions = {table.version: list(range(30))}
     table.delete("k % 3 = 0")
     versions[table.version] = [k for k in range(30) if k % 3]
-    with table.transaction() as tx:
-        tx.write(pa.table({"k": [100]}))
+    commit_rows(table, {"k": [100]})
     versions[table.version] = [*versions[table.version - 1], 100]
     for loaded in _tables(uri):
         assert {s.snapshot_id for s in loaded.metadata.snapshots} >= set(versions)
@@ -159,9 +149,8 @@ def test_deletes_and_renames_of_iceberg(tmp_path):
     their.append(pa.table({"k": list(range(10, 20)), "w": ["b"] * 10}))
     for loaded in _tables(uri):
         assert loaded.metadata.table_uuid == their.metadata.table_uuid
-        assert _values(loaded, "w", EqualTo("k", 3)) == ["a"] and _values(loaded, "k", EqualTo("w", "b")) == [
-            *range(10, 20)
-        ]
+        assert _values(loaded, "w", EqualTo("k", 3)) == ["a"]
+        assert _values(loaded, "k", EqualTo("w", "b")) == [*range(10, 20)]
         assert loaded.scan(snapshot_id=first).to_arrow().column("v").to_pylist() == ["a"] * 10
     assert len(planned_paths(_tables(uri)[0].scan(EqualTo("w", "b")))) == 1
     path = next(task.file.file_path for task in their.scan(EqualTo("w", "a")).plan_files())
@@ -213,7 +202,7 @@ def test_columns_that_clients_misread_are_refused(tmp_path, column, reason):
 
 
 def test_files_with_field_ids_of_their_own_are_refused(tmp_path):
-    """Clients follow ids in a file, whatever the mapping of names says."""
+    """Clients follow ids in a file instead of the mapping of names."""
     fields = [pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "2"})]
     fields.append(pa.field("b", pa.int64(), metadata={"PARQUET:field_id": "1"}))
     _lake(tmp_path, {"0": {"a": [1], "b": [10]}})
@@ -228,11 +217,9 @@ def test_files_with_field_ids_of_their_own_are_refused(tmp_path):
 
 
 def test_partition_values_come_from_the_folders(tmp_path):
-    """Whatever files have under the name of a partition column; null, too."""
+    """Also if files have a column of that name; null, too."""
     for year, month in ((2023, 1), (2023, "__HIVE_DEFAULT_PARTITION__"), ("__HIVE_DEFAULT_PARTITION__", 2)):
-        folder = tmp_path / "lake" / f"year={year}" / f"month={month}"
-        folder.mkdir(parents=True)
-        pq.write_table(pa.table({"k": [1, 2], "month": [7, 8]}), folder / "0.parquet")
+        make_file(tmp_path / "lake", f"year={year}/month={month}/0.parquet", {"k": [1, 2], "month": [7, 8]})
     ss.create(tmp_path / "lake").close()
     uri = served({"lake.t": tmp_path / "lake"})
     for loaded in _tables(uri):
@@ -247,9 +234,7 @@ def test_partition_values_come_from_the_folders(tmp_path):
 def test_dates_and_times_of_partitions(tmp_path):
     rows = {"k": [1, 2], "day": ["2024-01-31", "2024-02-29"], "t": ["2024-01-31 10:00:00", "1969-02-28 00:00:00"]}
     for k, day, moment in zip(*rows.values(), strict=True):
-        folder = tmp_path / "lake" / f"day={day}" / f"t={moment.replace(':', '%3A')}"
-        folder.mkdir(parents=True)
-        pq.write_table(pa.table({"k": [k]}), folder / "0.parquet")
+        make_file(tmp_path / "lake", f"day={day}/t={moment.replace(':', '%3A')}/0.parquet", {"k": [k]})
     ss.create(tmp_path / "lake").close()
     uri = served({"lake.t": tmp_path / "lake"})
     for loaded in _tables(uri):
@@ -279,15 +264,16 @@ def test_an_index_that_lags_prunes_less(tmp_path):
     table = _lake(tmp_path, {"0": {"k": ["a", "z"]}, "1": {"k": ["b", "y"]}})
     table.create_index("k", kind="bloom", maintain="refresh")
     planned, _ = _tables(served({"lake.t": tmp_path / "lake"}))
-    _add(table, "2", {"k": ["c", "x"]})
+    make_file(tmp_path / "lake", "2.parquet", {"k": ["c", "x"]})
+    table.sync()
     assert planned_paths(planned.scan(EqualTo("k", "m"))) == ["2.parquet"]
     assert _values(planned, "k", EqualTo("k", "c")) == ["c"]
 
 
-def test_a_killed_server_and_two_servers_beside_a_writer(tmp_path):
+def test_a_killed_server_and_two_servers_with_a_writer(tmp_path):
     table = _lake(tmp_path, {"0": {"k": [0]}})
     catalog = tmp_path / "catalog.toml"
-    catalog.write_text(toml_of({"lake.t": "lake"}))  # relative to the catalog's folder
+    catalog.write_text('[tables."lake.t"]\npath = "lake"\n')  # relative to the catalog's folder
     with serving_process(catalog) as (uri, process):
         assert _values(_tables(uri)[0], "k") == [0]
         process.kill()
@@ -310,8 +296,7 @@ def test_a_killed_server_and_two_servers_beside_a_writer(tmp_path):
         for number in range(1, 8):
             if number == 4:
                 table.delete("k = 2")
-            with table.transaction() as tx:
-                tx.write(pa.table({"k": [number]}))
+            commit_rows(table, {"k": [number]})
             for _ in range(3000):  # however slow the machine is, readers meet several versions
                 if len(seen) >= number:
                     break

@@ -51,10 +51,6 @@ def serving_process(catalog: Path, *options: str) -> Iterator[tuple[str, subproc
         process.stdout.close()
 
 
-def toml_of(tables: Mapping[str, Any]) -> str:
-    return "".join(f'[tables."{name}"]\npath = "{path}"\n' for name, path in tables.items())
-
-
 def client(uri: str, mode: str = "server", **properties: str) -> Any:
     """A catalog of pyiceberg that lets the server plan, or ("client") reads manifests."""
     from pyiceberg.catalog.rest import RestCatalog

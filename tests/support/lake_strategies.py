@@ -2,14 +2,17 @@
 
 lakes()   a table attached to drawn files, then changed by drawn actions, with the lake that it must match
 
-Small lakes made by hand too: `make_file`, `commit_rows`, files that are only told of (`bare_table`, `declare`).
+Small lakes made by hand too: `make_file`, `make_lake`, `commit_rows`, and files that are declared without existing
+(`bare_table`, `declare`).
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import predicate_strategies as base
@@ -181,10 +184,18 @@ def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
 # -- small lakes made by hand -----------------------------------------------------------------------------------------
 
 
-def make_file(root: Path, path: str, columns: dict, **options) -> str:
+def make_file(root: Path, path: str, columns: pa.Table | dict, **options) -> str:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), root / path, **options)
     return path
+
+
+def make_lake(root: Path, tables: Iterable[pa.Table | dict], **options: Any) -> Path:
+    """Index a directory of one file per table of rows: 0.parquet, 1.parquet and so on."""
+    for number, rows in enumerate(tables):
+        make_file(root, f"{number}.parquet", rows, **options)
+    ss.create(root).close()
+    return root
 
 
 def commit_rows(table: ss.Table, rows: dict) -> list[str]:
@@ -199,7 +210,7 @@ def live_paths(table: ss.Table) -> list[str]:
 
 
 def file_row(path: str, row_count: int = 10, **more) -> dict:
-    """One file that is only told of."""
+    """One file that is declared without existing."""
     return {"path": path, "size_bytes": 1000, "row_count": row_count, **more}
 
 
