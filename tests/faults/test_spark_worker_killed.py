@@ -113,11 +113,11 @@ def _driver(cluster: Cluster, lake: Path, folder: Path) -> Iterator[subprocess.P
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "200ms",
     }
-    told = spark_sessions.told(cluster.url, options, package_archive(folder / "skipstone.zip"))
+    session = spark_sessions.described(cluster.url, options, package_archive(folder / "skipstone.zip"))
     paths = [str(Path(spark_sessions.__file__).parent), os.environ.get("PYTHONPATH", "")]
     with (folder / "driver.log").open("w") as log, (folder / "driver-errors.log").open("w") as errors:
         driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, told, str(folder), str(lake)],
+            [sys.executable, "-c", DRIVER, session, str(folder), str(lake)],
             env={**cluster.environment, "PYTHONPATH": os.pathsep.join(paths)},
             stdout=log,
             stderr=errors,

@@ -1,12 +1,13 @@
 """Clustering rewrites files and loses nothing: the same rows in the same partitions, in an order that bounds can use.
 
-What can go wrong in many ways is run many times by `spark_in_process`; what only Spark can show is shown once.
+`spark_in_process` runs many cases; Spark runs each verb once.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,16 @@ import skipstone as ss
 from example_counts import few_of, is_thorough, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lake_strategies import commit_rows, live_paths, make_file
 from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import clustering, clustering_tasks
 from spark_in_process import run_here
+from test_spark_types import SHARED
 
 pytestmark = needs("pyspark", 4, 1, what="repartitionById")
 
-NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
 NAN_WITH_PAYLOAD = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_0123))[0]
 
 
@@ -38,46 +40,35 @@ def points(count: int, seed: int = 0) -> pa.Table:
 
 
 def every_type(count: int) -> pa.Table:
-    """Types that Spark has, has otherwise, or has not at all."""
-    at = range(count)
-    odd = [0.0, -0.0, NAN_WITH_PAYLOAD, float("inf"), 1.5]
+    """Types that Spark has, has otherwise, or lacks; a seventh of the values is null."""
+    at = [None if i % 7 == 3 else i for i in range(count)]
+
+    def of(kind: pa.DataType, value: Callable[[int], Any]) -> pa.Array:
+        return pa.array([None if i is None else value(i) for i in at], kind)
+
     ns = pa.timestamp("ns")
-    values: dict[str, tuple[pa.DataType, list]] = {
-        "u64": (pa.uint64(), [2**64 - 1 - i for i in at]),
-        "f": (pa.float64(), [odd[i % 5] for i in at]),
-        "f16": (pa.float16(), [np.float16(i) for i in at]),
-        "ns": (ns, [(1_700_000_000_000_000_001 + i) for i in at]),
-        "s": (pa.timestamp("s", "Europe/Paris"), [i * 1000 for i in at]),
-        "t": (pa.time64("ns"), list(at)),
-        "wide": (pa.decimal256(60, 3), [Decimal(10**50 + i).scaleb(-3) for i in at]),
-        "d": (pa.decimal128(10, 2), [Decimal(i).scaleb(-2) for i in at]),
-        "day": (pa.date32(), list(at)),
-        "b": (pa.binary(), [bytes([i % 256, 0, 255]) for i in at]),
-        "fixed": (pa.binary(3), [bytes([i % 256, 0, 1]) for i in at]),
-        "large": (pa.large_string(), [f"é{i}" for i in at]),
-        "list": (pa.list_(ns), [[i, None] if i % 3 else [] for i in at]),
-        "struct": (
-            pa.struct([("a", pa.uint8()), ("b", pa.list_(pa.string()))]),
-            [{"a": i % 9, "b": ["x"]} for i in at],
-        ),
-        "map": (pa.map_(pa.string(), pa.int32()), [[("k", i), ("l", None)] for i in at]),
-        "named": (pa.dictionary(pa.int8(), pa.string()), [f"n{i % 5}" for i in at]),
-        "nothing": (pa.null(), [None for _ in at]),
-        "flag": (pa.bool_(), [i % 2 == 0 for i in at]),
+    columns = {
+        "u64": of(pa.uint64(), lambda i: 2**64 - 1 - i),
+        "large": of(pa.large_string(), lambda i: f"é{i}"),
+        "f": of(pa.float64(), lambda i: [0.0, -0.0, NAN_WITH_PAYLOAD, float("inf"), 1.5][i % 5]),
+        "f16": of(pa.float16(), np.float16),
+        "ns": of(ns, lambda i: 1_700_000_000_000_000_001 + i),
+        "list_ns": of(pa.list_(ns), lambda i: [i, None] if i % 3 else []),
+        "s": of(pa.timestamp("s", "Europe/Paris"), lambda i: i * 1000),
+        "t": of(pa.time64("ns"), int),
+        "wide": of(pa.decimal256(60, 3), lambda i: Decimal(10**50 + i).scaleb(-3)),
+        "fixed_3": of(pa.binary(3), lambda i: bytes([i % 256, 0, 1])),
+        "nothing": pa.nulls(count),
     }
-    columns = {}
-    for name, (kind, some) in values.items():
-        some = [None if i % 7 == 3 else value for i, value in enumerate(some)]
-        columns[name] = pa.array(some, kind)
-    return pa.table({"row": pa.array(at, pa.int64()), **columns})
+    shared = {name: values.take(of(pa.int64(), lambda i: i % 3)) for name, values in SHARED.items()}
+    return pa.table({"row": range(count), **columns, **shared})
 
 
 def lake_of(folder: Path, rows: pa.Table, files: int, partitions: int = 1) -> Path:
     each = -(-rows.num_rows // files)
     for at in range(files):
-        inside = folder / f"p=0{at % partitions}" if partitions > 1 else folder
-        inside.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows.slice(at * each, each), inside / f"{at}.parquet", row_group_size=max(1, each // 3))
+        path = f"p=0{at % partitions}/{at}.parquet" if partitions > 1 else f"{at}.parquet"
+        make_file(folder, path, rows.slice(at * each, each), row_group_size=max(1, each // 3))
     ss.create(folder)
     return folder
 
@@ -117,7 +108,7 @@ def test_rows_of_every_type_are_what_they_were(spark, tmp_path: Path) -> None:
         where=(F.col("row") >= 0) & (F.length("large") < 9),
         file_rows=50,
         row_group_rows=10,
-        progress=lambda *told: steps.append(told),
+        progress=lambda *step: steps.append(step),
     )
     assert (found.version, found.rows, found.files_before) == (table.version + 1, 400, 8)
     assert found.files_after == table.refresh().files().num_rows
@@ -128,14 +119,10 @@ def test_rows_of_every_type_are_what_they_were(spark, tmp_path: Path) -> None:
     assert bits(after) == bits(before)
     for name in ("partition", "row_count"):
         assert table.partitions().column(name) == partitions.column(name)
-    told = {(row["kind"], tuple(row["columns"])): row for row in table.indexes().to_pylist()}
-    assert all(row["files_covered"] == row["files_total"] for row in told.values()), "what is rewritten is indexed"
+    assert all(row["files_covered"] == row["files_total"] for row in table.indexes().to_pylist())
     assert table.scan("row = 17").row_groups().num_rows == 1
     assert table.verify(deep=True) == []
-    assert {step for step, _, _ in steps} == {"sample, parts", "files"}
-    assert all(
-        any(step == name and done == total for step, done, total in steps) for name in ("sample, parts", "files")
-    )
+    assert {step for step, done, total in steps if done == total} == {"sample, parts", "files"}
 
 
 @only_in_test_all
@@ -169,8 +156,8 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
     shares = {}
     for curve in few_of(("linear", "zorder", "hilbert"), 2):
         table = ss.open(lake)
-        told = {name: table.scan(where) for name, where in wheres.items()}
-        read = {name: plan.files().num_rows for name, plan in told.items()}
+        plans = {name: table.scan(where) for name, where in wheres.items()}
+        read = {name: plan.files().num_rows for name, plan in plans.items()}
         found = sks.cluster(None, lake, by=["x", "y"], curve=curve, file_rows=500, row_group_rows=100)
         table = ss.open(lake)
         assert (found.files_before, found.files_after, table.version) == (16, 16, found.version)
@@ -178,23 +165,21 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
         assert all(table.layout(name).share_read == share for name, share in shares[curve].items())
         for name, where in wheres.items():
             again = table.scan(where)
-            assert again.to_table().sort_by("row").equals(told[name].to_table().sort_by("row"))
+            assert again.to_table().sort_by("row").equals(plans[name].to_table().sort_by("row"))
             if curve == "linear":
                 assert read[name] == 16
         assert f"{found.files_after} files, {curve}" in repr(found)
         assert "x 100.0% -> 6.2%" in repr(found) or curve != "linear"
     assert shares["linear"]["x"] < 0.07 < 0.9 < shares["linear"]["y"]
-    for curve in list(shares)[1:]:
-        assert shares[curve]["x"] < 0.5
-        assert shares[curve]["y"] < 0.5
+    assert all(share < 0.5 for curve in list(shares)[1:] for share in shares[curve].values())
     assert all_rows(lake).equals(before)
     groups = ss.open(lake).scan(wheres["x"]).row_groups().num_rows
-    assert groups < 0.4 * 80, "row groups within a file lie along the curve, too"
+    assert groups < 0.4 * 80, "row groups within a file follow the curve, too"
 
 
 @settings(max_examples=300 if is_thorough() else 5)
 @given(st.data())
-def test_any_rows_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_rows_are_kept(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 80))
     columns = {
         "few": st.none() | st.integers(0, 2),
@@ -249,10 +234,7 @@ def test_crowded_keys_become_several_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_small_tables_and_many_columns(tmp_path: Path) -> None:
-    one = lake_of(tmp_path / "one", points(1), 1)
-    assert sks.cluster(None, one, by=["x", "y"]).files_after == 1
-    assert all_rows(one).num_rows == 1
+def test_many_columns(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     wide = pa.table({"row": np.arange(900), **{f"c{at}": draw.integers(0, 1000, 900) for at in range(10)}})
     lake = lake_of(tmp_path / "wide", wide, 1)
@@ -273,8 +255,8 @@ def test_files_are_compressed_as_they_were(tmp_path: Path, codec: str) -> None:
     ss.create(tmp_path)
     sks.cluster(None, tmp_path, by="x")
     (path,) = ss.open(tmp_path).files().column("path").to_pylist()
-    told = pq.read_metadata(tmp_path / path).row_group(0).column(1).compression
-    assert told == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+    found = pq.read_metadata(tmp_path / path).row_group(0).column(1).compression
+    assert found == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
 
 
 @pytest.mark.usefixtures("here")
@@ -287,11 +269,11 @@ def test_where_chooses_whole_files(tmp_path: Path) -> None:
     assert (found.files_before, found.files_after) == (4, 4)
     now = table.files().to_pylist()
     assert {row["path"] for row in now if row["partition"] != "p=01"} == kept
-    assert {row["partition"] for row in now} == {"p=00", "p=01", "p=02"}, "p=01 stays p=01, though its value is 1"
+    assert {row["partition"] for row in now} == {"p=00", "p=01", "p=02"}, "the spelling of the value 1 stays"
     few = sks.cluster(None, lake, by="x", where="p = 1 AND x < 1000000", file_rows=100)
     assert few.files_before <= 1
     nothing = sks.cluster(None, lake, by="x", where="p = 7")
-    assert (nothing.files_before, nothing.version) == (0, ss.open(lake).version), "nothing to do makes no version"
+    assert (nothing.files_before, nothing.version) == (0, ss.open(lake).version), "nothing to do: no version"
     assert "no files were chosen" in repr(nothing)
     assert all_rows(lake).equals(before)
 
@@ -315,57 +297,47 @@ def test_older_schemas_are_written_in_the_present_one(tmp_path: Path) -> None:
     assert ss.open(tmp_path / "strict").schema == strict
 
 
-def commit_meanwhile(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    """Runs `change` when the rows have been written, and before they are published."""
+def commit_before_publishing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Run `change` after the rows are written, and before they are published."""
     real = clustering.run_frame
 
     def run_frame(*arguments: Any, **more: Any) -> Any:
         found = real(*arguments, **more)
         change()
+        monkeypatch.setattr(clustering, "run_frame", real)
         return found
 
     monkeypatch.setattr(clustering, "run_frame", run_frame)
 
 
 @pytest.mark.usefixtures("here")
-def test_what_others_append_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appended rows are kept; the first to replace a file wins."""
     lake = lake_of(tmp_path / "lake", points(300), 3)
     more = points(10, seed=9).set_column(2, "row", pa.array(np.arange(300, 310)))
-
-    def append() -> None:
-        with ss.open(lake).transaction() as tx:
-            tx.write(more)
-
-    commit_meanwhile(monkeypatch, append)
+    commit_before_publishing(monkeypatch, lambda: commit_rows(ss.open(lake), more))
     found = sks.cluster(None, lake, by=["x", "y"], file_rows=100)
     table = ss.open(lake)
     assert table.version == found.version == 3
     assert all_rows(lake).num_rows == 310
     assert table.scan(ss.col("x") == more["x"][4].as_py()).count() == 1
 
-
-@pytest.mark.usefixtures("here")
-def test_who_replaced_the_same_files_first_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = lake_of(tmp_path / "lake", points(300), 3)
-
     def remove() -> None:
         with ss.open(lake).transaction() as tx:
-            tx.remove(["2.parquet"])
+            tx.remove(live_paths(table)[:1])
 
-    commit_meanwhile(monkeypatch, remove)
+    commit_before_publishing(monkeypatch, remove)
     before = data_files(lake)
     with pytest.raises(ss.CommitConflictError):
         sks.cluster(None, lake, by="x", file_rows=100)
-    assert data_files(lake) == before, "nothing is left behind"
-    assert all_rows(lake).num_rows == 200
+    assert data_files(lake) == before, "no file of the failed call is left"
 
 
 @pytest.mark.usefixtures("here")
-def test_fewer_rows_than_the_index_knows_are_never_committed(tmp_path: Path) -> None:
+def test_fewer_rows_than_the_index_has_are_never_committed(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    lake.mkdir()
-    pq.write_table(points(50), lake / "a.parquet")
-    ss.create(tmp_path / "lake", files=[], schema=points(1).schema)
+    make_file(lake, "a.parquet", points(50))
+    ss.create(lake, files=[], schema=points(1).schema)
     size = (lake / "a.parquet").stat().st_size
     with ss.open(lake).transaction() as tx:
         tx.add_files(pa.table({"path": ["a.parquet"], "size_bytes": [size], "row_count": [51]}))
@@ -401,19 +373,3 @@ def test_what_cannot_be_clustered_is_refused(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ss.InvalidArgumentError, match=r"PySpark 4\.1"):
         sks.cluster(None, lake, by="x")
     assert ss.open(lake).version == 1
-
-
-@pytest.mark.usefixtures("here")
-def test_a_file_of_a_group_is_its_owners(tmp_path: Path) -> None:
-    """Taking the latest base of a group out would bring the one before it back."""
-    lake = lake_of(tmp_path / "lake", points(60), 2)
-    for name in ("old", "new"):
-        pq.write_table(points(5), lake / f"{name}.parquet")
-    sizes = [(lake / f"{name}.parquet").stat().st_size for name in ("old", "new")]
-    grouped = {"file_group": ["g", "g"], "slice_instant": ["1", "2"], "row_count": [5, 5], "size_bytes": sizes}
-    with ss.open(lake).transaction() as tx:
-        tx.add_files(pa.table({"path": ["old.parquet", "new.parquet"], **grouped}))
-    with pytest.raises(ss.NotReadableError, match=r"new\.parquet: belongs to a file group") as caught:
-        sks.cluster(None, lake, by="x")
-    assert caught.value.paths == ["new.parquet"]
-    assert ss.open(lake).version == 2

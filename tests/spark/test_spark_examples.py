@@ -1,4 +1,4 @@
-"""The programs in examples/, and the example in the documentation of `coarse`, run as they stand."""
+"""The programs in examples/ and the examples of docs/spark.md run unchanged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import runpy
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,13 +14,11 @@ import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
 from library_versions import needs
+from pyspark.sql import DataFrame, SparkSession
 from skipstone import spark_adapter as sks
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TOLD = {
+PRINTED = {
     "nightly_writer.py": [r"night=1: 20,000 rows in \d+ files", "night=2: 20,000 rows", r"cover (\d+) of \1\b"],
     "adhoc_needle.py": [r"is id 123456, in shard 0\n", r"bloom\(event\)"],
     "prune_in_map_in_arrow.py": [
@@ -31,12 +28,12 @@ TOLD = {
 
 
 def test_every_example_is_run_and_short() -> None:
-    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(TOLD)
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(PRINTED)
     assert all(len(path.read_text().splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
 
 
 @only_in_test_all
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", PRINTED)
 def test_example(
     spark: SparkSession,
     name: str,
@@ -47,7 +44,7 @@ def test_example(
     monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     output = capsys.readouterr().out
-    for line in TOLD[name]:
+    for line in PRINTED[name]:
         assert re.search(line, output), output
 
 

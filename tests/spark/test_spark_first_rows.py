@@ -6,21 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
+from lake_strategies import commit_rows, make_lake
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("first") / "lake"
-    folder.mkdir()
-    draw = np.random.default_rng(1)
+    draw, count, tables = np.random.default_rng(1), 500, []
     for number in range(6):
-        count = 500
         floats = [(None, float("nan"), -0.0, 0.0, 1.5)[i] if i < 5 else float(i) for i in draw.integers(0, 90, count)]
         rows = {
             "id": np.arange(number * count, (number + 1) * count),
@@ -28,9 +25,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "f": floats,
             "x": [{"y": int(v)} for v in draw.integers(0, 1000, count)],
         }
-        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=100)
-    ss.create(folder)
-    return folder
+        tables.append(rows)
+    return make_lake(tmp_path_factory.mktemp("first"), tables, row_group_size=100)
 
 
 ORDERS = [
@@ -43,7 +39,7 @@ ORDERS = [
 
 
 @only_in_test_all
-def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
+def test_rows_have_the_order_of_table_scan(spark, lake: Path) -> None:
     table = ss.open(lake)
     for order_by, where in ORDERS:
         last = order_by[-1] if isinstance(order_by, list) else order_by
@@ -64,7 +60,7 @@ def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
 
 
 @only_in_test_all
-def test_a_limit_takes_matching_rows_and_no_more(spark, lake: Path) -> None:
+def test_a_limit_returns_only_matching_rows(spark, lake: Path) -> None:
     for where in ("k = 5", "id < 4", "id < 0", None):
         rows = sks.scan(spark, lake, where, limit=7).collect()
         matching = set(ss.open(lake).scan(where).to_table()["id"].to_pylist())
@@ -79,19 +75,12 @@ def test_a_limit_takes_matching_rows_and_no_more(spark, lake: Path) -> None:
 
 
 @only_in_test_all
-def test_first_rows_are_refreshed_and_explained(spark, lake: Path, tmp_path: Path) -> None:
-    ss.create(tmp_path / "grows", schema=pa.schema([("k", pa.int64())]))
-
-    def append(values: list[int]) -> None:
-        with ss.open(tmp_path / "grows").transaction() as tx:
-            tx.write(pa.table({"k": values}))
-
-    append([5, 1, 3])
-    frames = [
-        sks.scan(spark, tmp_path / "grows", order_by=("k", "desc"), limit=2),
-        sks.scan(spark, tmp_path / "grows", F.length(F.col("k").cast("string")) < 3, order_by=("k", "desc"), limit=2),
-    ]
-    append([9])
+def test_first_rows_are_refreshed_and_explained(spark, tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64())]))
+    commit_rows(table, {"k": [5, 1, 3]})
+    tested_by_spark = F.length(F.col("k").cast("string")) < 3
+    frames = [sks.scan(spark, tmp_path, where, order_by=("k", "desc"), limit=2) for where in (None, tested_by_spark)]
+    commit_rows(table, {"k": [9]})
     for frame in frames:
         assert [row["k"] for row in frame.collect()] == [5, 3]
         assert [row["k"] for row in sks.refresh(frame).collect()] == [9, 5]

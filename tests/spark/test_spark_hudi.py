@@ -1,4 +1,4 @@
-"""Spark over Hudi tables: executors merge slices with logs, or read the bases alone; what cannot be is refused."""
+"""Spark over Hudi tables: executors merge slices with logs, or read only the bases."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_executors_merge_slices_with_logs(spark, made):
 
 
 @only_in_test_all
-def test_read_optimized_is_the_bases_alone(spark, made):
+def test_read_optimized_reads_only_the_bases(spark, made):
     bases = {f"{name}{j}": 10 * j + i for i, name in enumerate("uvwx") for j in (0, 1)}
     frame = sks.scan(spark, made.folder, mode="read_optimized")
     assert _rows(frame) == bases
@@ -85,6 +85,6 @@ def test_read_optimized_is_the_bases_alone(spark, made):
 
 
 @only_in_test_all
-def test_what_spark_cannot_have_of_slices_with_logs_is_refused_in_our_words(spark, made):
+def test_sparks_own_reader_gets_no_slices_with_logs(spark, made):
     with pytest.raises(ss.NotReadableError, match=r"p=[ux]"):
         sks.read_parquet(spark, made.folder)

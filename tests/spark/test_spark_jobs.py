@@ -1,9 +1,10 @@
-"""Work over parts in executors: results in order, progress, our own errors, and nothing of the caller's changed."""
+"""Work over parts in executors: ordered results, progress, our errors, and no change of the caller's settings."""
 
 from __future__ import annotations
 
 import _thread
 import threading
+import time
 import warnings
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from skipstone.spark_adapter import jobs
 from skipstone.spark_adapter.shares import split_evenly
 
 
-def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
+def test_results_are_ordered_with_progress_and_warnings(spark) -> None:
     def work(part: int) -> int:
         if part == 3:
             warnings.warn("the third", UserWarning, stacklevel=1)
@@ -38,7 +39,7 @@ def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
 
 
 @only_in_test_all
-def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_many_bytes_take_several_jobs(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_WAVE_BYTES", 3_000)
     parts = [pa.table({"k": range(100 * i)}).slice(i) for i in range(12)]
     collected: list[tuple[int, int | None]] = []
@@ -61,8 +62,6 @@ def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.Monke
 @only_in_test_all
 def test_an_error_of_progress_cancels_the_job(spark) -> None:
     def work(part: int) -> int:
-        import time
-
         time.sleep(part * 30)
         return part
 
@@ -76,26 +75,24 @@ def test_an_error_of_progress_cancels_the_job(spark) -> None:
 
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize("kind", [ss.SchemaError, ss.StorageError, ss.CorruptionError])
-def test_errors_come_out_as_ours(spark, kind: type[Exception]) -> None:
+def test_errors_of_skipstone_keep_their_type_and_text(spark, kind: type[Exception]) -> None:
     def work(part: int) -> int:
         if part == 2:
             raise kind("columns do not fit:\n  a, b")
         return part
 
-    took: list[int] = []
+    results: list[int] = []
     with pytest.raises(kind, match="columns do not fit:\n  a, b") as caught:
-        jobs.map_parts(spark, work, range(4), on_result=took.append)
+        jobs.map_parts(spark, work, range(4), on_result=results.append)
     assert type(caught.value) is kind
     assert str(caught.value) == "columns do not fit:\n  a, b"
     if kind is not ss.StorageError:
-        assert took == [0, 1, 3], "what the others made is known, so that it can be removed"
+        assert results == [0, 1, 3], "the results of others are known, so that they can be removed"
 
 
 @only_in_test_all
 def test_an_interrupt_cancels_the_job(spark) -> None:
     def work(part: int) -> int:
-        import time
-
         time.sleep(20)
         return part
 
@@ -106,7 +103,7 @@ def test_an_interrupt_cancels_the_job(spark) -> None:
     assert jobs.map_parts(spark, abs, [-1]) == [1], "the session lives on"
 
 
-def test_dealing_leaves_nothing_out() -> None:
+def test_every_part_is_in_one_share() -> None:
     for weights in ([1], [5, 1, 1, 1], [1] * 10, [1, 1, 100], [100, 1, 1]):
         for parts in (1, 2, 3, 7, 50):
             cut = split_evenly(weights, parts)

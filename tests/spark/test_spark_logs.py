@@ -1,4 +1,4 @@
-"""Spark over a table that follows the log of another format: the pair that the driver pinned is what executors read."""
+"""Spark over a table that follows the log of another format: executors read the versions that the driver pinned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _collected(frame):
 
 
 @only_in_test_all
-def test_a_scan_stays_with_the_pair_that_it_saw(spark, lake):
+def test_a_scan_keeps_its_versions(spark, lake):
     write_deltalake(str(lake), _rows(3), mode="append")
     DeltaTable(str(lake)).delete("a = 10")
     pinned = sks.scan(spark, lake, where="a >= 2")
@@ -42,13 +42,8 @@ def test_a_scan_stays_with_the_pair_that_it_saw(spark, lake):
     assert _collected(sks.scan(spark, lake, where="p = 'x'")) == [(1, "x"), (2, "x"), (3, "x"), (4, "x")]
     assert _collected(sks.scan(spark, lake, where="a > 2", version=1)) == [(10, None), (20, None)]
     sks.register(spark)
-    assert _collected(spark.read.format("skipstone").load(str(lake))) == [
-        (1, "x"),
-        (2, "x"),
-        (3, "x"),
-        (4, "x"),
-        (20, None),
-    ]
+    now = [(1, "x"), (2, "x"), (3, "x"), (4, "x"), (20, None)]
+    assert _collected(spark.read.format("skipstone").load(str(lake))) == now
 
 
 def test_deletion_vectors_are_applied_by_tasks(tmp_path):
@@ -61,9 +56,8 @@ def test_deletion_vectors_are_applied_by_tasks(tmp_path):
 
 
 @only_in_test_all
-def test_look_ups_see_the_log_as_it_is_now(spark, lake):
-    """What came since the last sync is covered by no index, and what was deleted since is gone; by few keys of one
-    column, and by keys of two, which are joined."""
+def test_look_ups_read_the_newest_version_of_the_log(spark, lake):
+    """Indexes do not cover files that were added since the last sync. Keys of two columns are joined."""
     with ss.open(lake) as table:
         table.create_index("a", kind="secondary")
     write_deltalake(str(lake), _rows(3, 4), mode="append")

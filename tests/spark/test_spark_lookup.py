@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import few_of, is_thorough, only_in_test_all
+from lake_strategies import make_file, make_lake
 from skipstone import spark_adapter as sks
 from skipstone.engine.scan import lookup
 from skipstone.spark_adapter import key_lookup
@@ -32,7 +32,7 @@ if is_thorough():
 
 
 def _drawn(draw: np.random.Generator, count: int, first: int) -> pa.Table:
-    """Rows that meet often: few values a column, with nulls, NaN and zeros of both signs."""
+    """Rows whose values repeat: few values per column, with nulls, NaN and zeros of both signs."""
 
     def some(values: list, nulls: float = 0.1) -> list:
         return [None if draw.random() < nulls else values[i] for i in draw.integers(0, len(values), count)]
@@ -57,7 +57,7 @@ def _file_rows(at: int) -> pa.Table:
 
 
 def _some_keys(draw: np.random.Generator) -> pa.Table:
-    """Keys that are there, keys that are not, some twice, and some with nulls."""
+    """Keys that rows have, keys that no row has, some twice, and some with nulls."""
     there = pa.concat_tables([_file_rows(at) for at in range(FILES)]).take(pa.array(draw.integers(0, FILES * ROWS, 30)))
     keys = pa.concat_tables([there, there.slice(20), _drawn(draw, 20, 0)])
     keys = keys.append_column("p", pa.array(draw.choice([1, 4, 7], 60), pa.int32()))
@@ -66,12 +66,11 @@ def _some_keys(draw: np.random.Generator) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One lake, indexed four times: wholly, before its last files came, not at all, and by half of a key."""
+    """One lake, indexed four times: wholly, before its last files were added, not at all, and by half of a key."""
     root = tmp_path_factory.mktemp("lookup") / "lake"
     places = {name: root.parent / name for name in ("whole", "part", "none", "half")}
     for at in range(FILES):
-        (root / f"p={at % 3}").mkdir(parents=True, exist_ok=True)
-        pq.write_table(_file_rows(at), root / f"p={at % 3}" / f"{at}.parquet", row_group_size=50)
+        make_file(root, f"p={at % 3}/{at}.parquet", _file_rows(at), row_group_size=50)
         if at == 5:
             part = ss.create(root, index_path=places["part"])
             for columns in INDEXED:
@@ -96,10 +95,9 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_look_ups_are_left_semi_joins(spark, lake: Path, many: None) -> None:
     draw = np.random.default_rng(None if is_thorough() else 4)
     plain = spark.read.option("basePath", str(lake)).parquet(str(lake)).cache()
-    told, expected = [], []
+    given, expected = [], []
     for case, (on, places) in enumerate(CASES):
-        given = _some_keys(draw)
-        keys = spark.createDataFrame(given.select(on)).coalesce(1)
+        keys = spark.createDataFrame(_some_keys(draw).select(on)).coalesce(1)
         same = reduce(lambda a, b: a & b, (plain[name] == keys[f"`{name}`"] for name in on))
         semi = plain.join(keys, same, "left_semi")
         expected.append(semi.selectExpr(f"{case} as case", "id"))
@@ -107,8 +105,8 @@ def test_look_ups_are_left_semi_joins(spark, lake: Path, many: None) -> None:
             index_path = lake.parent / place
             found = sks.lookup(spark, lake, keys, on[0] if len(on) == 1 else on, ["s", "id"], index_path=index_path)
             assert found.columns == ["s", "id"]
-            told.append(found.selectExpr(f"{case} as case", f"'{place}' as place", "id"))
-    rows = reduce(lambda a, b: a.union(b), told).toArrow()
+            given.append(found.selectExpr(f"{case} as case", f"'{place}' as place", "id"))
+    rows = reduce(lambda a, b: a.union(b), given).toArrow()
     wanted = reduce(lambda a, b: a.union(b), expected).toArrow()
     for case, (on, places) in enumerate(CASES):
         ids = sorted(row["id"] for row in wanted.to_pylist() if row["case"] == case)
@@ -116,26 +114,6 @@ def test_look_ups_are_left_semi_joins(spark, lake: Path, many: None) -> None:
         for place in places:
             own = sorted(row["id"] for row in rows.to_pylist() if row["case"] == case and row["place"] == place)
             assert own == ids, (on, place)
-
-
-@only_in_test_all
-def test_whole_rows_come_as_a_scan_tells_them(spark, lake: Path, many: None) -> None:
-    table = ss.open(lake, index_path=lake.parent / "part")
-    keys = pa.table({"k": pa.array([2, 5, 5, 8, 11, None, 399, 10**6])})
-    local = table.lookup(keys.column("k"), on="k")
-    found = sks.lookup(spark, lake, spark.createDataFrame(keys), "k", index_path=lake.parent / "part")
-    scanned = sks.scan(spark, lake, index_path=lake.parent / "part")
-    assert found.schema == scanned.schema
-    got = found.toArrow().sort_by("id")
-    wanted = local.to_table().sort_by("id")
-    assert wanted.num_rows > 10
-    assert got.drop_columns(["f"]).to_pylist() == wanted.drop_columns(["f"]).to_pylist()
-    assert [str(v) for v in got.column("f").to_pylist()] == [str(v) for v in wanted.column("f").to_pylist()]
-    assert found.count() == wanted.num_rows
-    assert (
-        sks.lookup(spark, lake, spark.createDataFrame(keys), "k", [], index_path=lake.parent / "whole").count()
-        == wanted.num_rows
-    )
 
 
 @only_in_test_all
@@ -158,8 +136,11 @@ def test_a_condition_chooses_among_the_rows_of_the_keys(spark, lake: Path, many:
 @only_in_test_all
 def test_few_keys_are_a_scan_and_no_keys_are_no_rows(spark, lake: Path) -> None:
     few = spark.createDataFrame([(5,), (8,), (None,)], "k long")
-    found = sks.lookup(spark, lake, few, "k", ["id"], index_path=lake.parent / "whole")
-    assert found.count() == ss.open(lake, index_path=lake.parent / "whole").scan("k IN (5, 8)").count()
+    whole = {"index_path": lake.parent / "whole"}
+    found, scanned = sks.lookup(spark, lake, few, "k", **whole), sks.scan(spark, lake, "k IN (5, 8)", **whole)
+    assert found.schema == scanned.schema
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, scanned.collect()))
+    assert sks.lookup(spark, lake, few, "k", [], **whole).count() == scanned.count()
     none = spark.createDataFrame([], "k long, s string")
     for place in ("whole", "part"):
         assert sks.lookup(spark, lake, none, ["k", "s"], index_path=lake.parent / place).count() == 0
@@ -172,19 +153,18 @@ def test_keys_of_other_types_are_compared_as_values(spark, lake: Path, many: Non
         found = sks.lookup(spark, lake, numbers, "k", ["k"], index_path=lake.parent / place).toArrow()
         assert set(found.column("k").to_pylist()) == {5, -1}
     texts = spark.createDataFrame([("5",)], "k string")
-    with pytest.raises(ss.SchemaError, match="cast them"):
-        sks.lookup(spark, lake, texts, "k", index_path=lake.parent / "whole")
-    with pytest.raises(ss.SchemaError, match="no column 'q'"):
-        sks.lookup(spark, lake, texts, "q", index_path=lake.parent / "whole")
-    with pytest.raises(ss.SchemaError, match="no column 'z'"):
-        sks.lookup(spark, lake, texts.withColumnRenamed("k", "z"), "z", index_path=lake.parent / "whole")
-    with pytest.raises(ss.SchemaError, match="no column 'nope'"):
-        sks.lookup(spark, lake, numbers, "k", ["nope"], index_path=lake.parent / "whole")
-    with pytest.raises(ss.InvalidArgumentError, match="on="):
-        sks.lookup(spark, lake, texts, [], index_path=lake.parent / "whole")
+    for keys, on, columns, error, message in (
+        (texts, "k", None, ss.SchemaError, "cast them"),
+        (texts, "q", None, ss.SchemaError, "no column 'q'"),
+        (texts.withColumnRenamed("k", "z"), "z", None, ss.SchemaError, "no column 'z'"),
+        (numbers, "k", ["nope"], ss.SchemaError, "no column 'nope'"),
+        (texts, [], None, ss.InvalidArgumentError, "on="),
+    ):
+        with pytest.raises(error, match=message):
+            sks.lookup(spark, lake, keys, on, columns, index_path=lake.parent / "whole")
 
 
-def test_keys_whose_type_is_never_compared_are_refused_at_once(spark, tmp_path: Path) -> None:
+def test_keys_whose_type_is_never_compared_are_refused_immediately(spark, tmp_path: Path) -> None:
     ss.create(tmp_path, schema=pa.schema([("d", pa.decimal128(10, 2))])).close()
     with pytest.raises(ss.SchemaError, match="'d' are date32"):
         sks.lookup(spark, tmp_path, spark.sql("SELECT DATE '2020-01-01' AS d"), "d")
@@ -198,8 +178,7 @@ def test_rule_42_no_key_is_rounded_into_the_column(spark, many: None, tmp_path: 
         "u": pa.array([u.bytes for u in ids], pa.uuid()),
         "id": range(4),
     }
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    table = ss.create(tmp_path)
+    table = ss.open(make_lake(tmp_path, [columns]))
     floats = "SELECT col1 AS d FROM VALUES (0.123D), (0.1249D), (1D), (2D)"
     longs = "SELECT col1 AS d FROM VALUES (7L), (8L), (9L), (10L)"
     bytes_of = "SELECT col1 AS u FROM VALUES " + ", ".join(f"(X'{n:032x}')" for n in (2, 5, 6, 7))
@@ -216,21 +195,15 @@ def test_rule_42_no_key_is_rounded_into_the_column(spark, many: None, tmp_path: 
 
 
 @only_in_test_all
-def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(
-    spark, lake: Path, many: None, tmp_path: Path
-) -> None:
-    for at in range(4):
-        pq.write_table(
-            pa.table({"k": pa.array(range(at, 400, 4)), "id": pa.array([at] * 100)}), tmp_path / f"{at}.parquet"
-        )
-    table = ss.create(tmp_path)
+def test_a_look_up_keeps_its_version_and_omits_removed_files(spark, many: None, tmp_path: Path) -> None:
+    table = ss.open(make_lake(tmp_path, ({"k": range(at, 400, 4), "id": [at] * 100} for at in range(4))))
     table.create_index("k", kind="secondary")
     keys = spark.range(0, 400, 10).withColumnRenamed("id", "k")
     before = sks.lookup(spark, tmp_path, keys, "k")
     with table.transaction() as tx:
         tx.remove(["2.parquet"])
     after = sks.lookup(spark, tmp_path, keys, "k")
-    assert (before.count(), after.count()) == (40, 20), "a removed file's rows stand in the index still"
+    assert (before.count(), after.count()) == (40, 20), "the index still contains the rows of a removed file"
     for run in table.handle.instant.indexes[-1].runs:
         path = tmp_path / ".skipstone" / run.path
         path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 2])

@@ -1,21 +1,17 @@
-"""Spark over a table in an object store: options reach planner and executors, and are shown nowhere."""
+"""Spark over a table in an object store: the planner and executors get the options, and no plan shows them."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
+from pyspark.sql import SparkSession
+from seaweed_server import Server
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 
 from skipstone import spark_adapter as sks
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from seaweed_server import Server
 
 
 @only_in_test_all

@@ -1,4 +1,4 @@
-"""sks.optimized and sql: plain queries read what their filters leave, and return what Spark returns."""
+"""`sks.optimized` and `sks.sql`: plain queries read only files that can match, and return what Spark returns."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import datetime as dt
 import random
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import is_thorough, only_in_test_all
+from lake_strategies import make_file, make_lake
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from spark_frames import files_read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
 
 VIEWS = ("ours", "pinned", "plain", "handed")
 
@@ -41,12 +37,7 @@ def _rows_of(number: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("optimized") / "lake"
-    root.mkdir()
-    for number in range(4):
-        pq.write_table(_rows_of(number), root / f"{number}.parquet")
-    ss.create(root).close()
-    return root
+    return make_lake(tmp_path_factory.mktemp("optimized"), map(_rows_of, range(4)))
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +59,8 @@ def _rows(frame: DataFrame) -> list[str]:
     return sorted(map(str, frame.collect()))
 
 
-QUERIES: dict[
-    str, list[int] | None
-] = {  # and how many files each relation of ours reads; None: a scalar subquery stays
+# Query: how many files each relation of Skipstone reads. None: a scalar subquery prevents it.
+QUERIES: dict[str, list[int] | None] = {
     "SELECT u FROM {v} WHERE k = 7 AND length(u) > 1": [1],
     "SELECT a.u FROM {v} a JOIN {v} b ON a.k = b.k WHERE a.k < 3 AND b.k > 1": [1, 1],
     "SELECT count(*), sum(x) FROM {v} WHERE K >= 35": [1],
@@ -79,7 +69,7 @@ QUERIES: dict[
     "SELECT u, row_number() OVER (PARTITION BY g ORDER BY k) FROM {v} WHERE k BETWEEN 3 AND 8": [1],
     "WITH few AS (SELECT * FROM {v} WHERE k > 30) SELECT g, max(u) FROM few GROUP BY g HAVING max(k) > 33": [1],
     "SELECT u FROM {v} WHERE odd(k) AND k < 9": [1],
-    "SELECT u FROM {v} WHERE k = (SELECT max(k) FROM {v} WHERE k > 15 AND k < 17) AND k < 19": None,  # it stays
+    "SELECT u FROM {v} WHERE k = (SELECT max(k) FROM {v} WHERE k > 15 AND k < 17) AND k < 19": None,
     "SELECT u, (SELECT count(*) FROM {v} b WHERE b.k > 35 AND x < (SELECT 3)) FROM {v}": None,
     "SELECT 1 FROM {v} WHERE k IS NULL AND u IN ('u9', 'u39')": [2],
 }
@@ -95,7 +85,7 @@ def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -
         assert _rows(made) == expected
         assert made.schema == session.sql(text).schema
         files = QUERIES[query]
-        if name == "plain":  # Spark's own relation of a folder stays
+        if name == "plain":  # Spark reads the folder itself
             assert "BatchScan" not in made._jdf.queryExecution().executedPlan().toString()
         else:
             assert files is None or files_read(made) == files
@@ -146,7 +136,7 @@ def test_random_queries_return_what_spark_returns(session: SparkSession) -> None
     rng = random.Random(7)
     fewer, count = 0, 300 if is_thorough() else 6
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # that a query is left as it is
+        warnings.simplefilter("error", UserWarning)  # a query that is not optimized
         for number in range(count):
             query = _query(rng, VIEWS[number % len(VIEWS)])
             expected = session.sql(query)
@@ -170,18 +160,16 @@ def test_a_cached_frame_stays_cached(session: SparkSession) -> None:
 
 @only_in_test_all
 def test_files_of_other_writers_are_read_as_spark_reads_them(session: SparkSession, tmp_path: Path) -> None:
-    path, values = tmp_path / "0.parquet", pa.array([1, 5, 9], pa.int64())
-    pq.write_table(pa.table({"k": values}), path)
-    ss.create(tmp_path).close()
-    pq.write_table(pa.table({"k": pa.array([1, 50, 9], pa.int64())}), path)
-    pq.write_table(pa.table({"k": pa.array([77], pa.int64())}), tmp_path / "1.parquet")  # not in the index
+    make_lake(tmp_path, [{"k": [1, 5, 9]}])
+    make_file(tmp_path, "0.parquet", {"k": [1, 50, 9]})
+    make_file(tmp_path, "1.parquet", {"k": [77]})  # not in the index
     for k in (50, 77):
         assert sks.optimized(session.read.parquet(str(tmp_path)).where(f"k = {k}")).count() == 1
 
 
 @only_in_test_all
-def test_a_load_without_its_version_is_left_as_it_is(session: SparkSession, lake: Path) -> None:
-    """The process in which Spark makes the source chooses the version."""
+def test_a_load_without_a_version_is_not_optimized(session: SparkSession, lake: Path) -> None:
+    """Another process of Spark chooses the version."""
     frame = session.read.format("skipstone").load(str(lake)).where("k = 7")
     with pytest.warns(UserWarning, match="without option"):
         assert sks.optimized(frame).count() == frame.count() == 1
@@ -189,8 +177,7 @@ def test_a_load_without_its_version_is_left_as_it_is(session: SparkSession, lake
 
 def _lake_by_day(root: Path) -> Path:
     for number in range(2):
-        (root / f"day={number}").mkdir(parents=True)
-        pq.write_table(_rows_of(number), root / f"day={number}" / "0.parquet")
+        make_file(root, f"day={number}/0.parquet", _rows_of(number))
     ss.create(root).close()
     return root
 
@@ -201,20 +188,17 @@ def test_replaced_files_of_a_folder_are_not_read_by_spark(session: SparkSession,
     root = _lake_by_day(tmp_path / "lake")
     assert sks.delete(session, root, "k = 7").deleted == 1
     session.read.parquet(str(root)).createOrReplaceTempView("folder")
-    session.sql(
-        "CREATE TABLE catalog_folder (k LONG, u STRING, day INT) USING parquet "
-        f"PARTITIONED BY (day) LOCATION 'file://{root}'"
-    )
+    columns = "(k LONG, u STRING, day INT) USING parquet PARTITIONED BY (day)"
+    session.sql(f"CREATE TABLE catalog_folder {columns} LOCATION 'file://{root}'")
     session.sql("ALTER TABLE catalog_folder RECOVER PARTITIONS")
     try:
-        queries = [
+        for query in (
             "SELECT count(*) FROM folder",
             "SELECT u FROM folder WHERE k = 3",
             "SELECT u FROM ours WHERE k = (SELECT max(k) FROM folder)",
             "SELECT u FROM folder TABLESAMPLE (50 PERCENT)",
             "SELECT u FROM catalog_folder",
-        ]
-        for query in queries:
+        ):
             with pytest.raises(ss.NotReadableError, match=r"sks\.view") as raised:
                 sks.sql(session, query)
             assert raised.value.paths == ["day=0/0.parquet"]
@@ -236,8 +220,8 @@ def test_replaced_files_of_a_folder_are_not_read_by_spark(session: SparkSession,
 @only_in_test_all
 def test_uncommitted_and_quarantined_files_of_a_folder(session: SparkSession, tmp_path: Path) -> None:
     root = _lake_by_day(tmp_path / "lake")
-    (root / "day=0" / "1.parquet").write_bytes((root / "day=0" / "0.parquet").read_bytes())
-    pq.write_table(pa.table({"k": ["text"]}), root / "day=1" / "1.parquet")
+    make_file(root, "day=0/1.parquet", _rows_of(0))
+    make_file(root, "day=1/1.parquet", {"k": ["text"]})
     with ss.open(root) as table:
         quarantined = table.sync().quarantined
         assert list(quarantined) == ["day=1/1.parquet"]
@@ -252,7 +236,7 @@ def test_uncommitted_and_quarantined_files_of_a_folder(session: SparkSession, tm
 
 
 @only_in_test_all
-def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path) -> None:
+def test_frames_without_skipstone_are_not_changed(session: SparkSession, tmp_path: Path) -> None:
     frame = session.table("other").where("k = 3")
     assert sks.optimized(frame) is frame
     assert sks.sql(session, "CREATE OR REPLACE TEMPORARY VIEW made AS SELECT 1 AS one").columns == []
@@ -266,15 +250,17 @@ def test_a_filter_stays_above_the_first_rows(session: SparkSession, lake: Path) 
     assert sks.optimized(frame).count() == 2
 
 
-def test_connect_is_refused_with_the_way_that_works() -> None:
+def test_connect_is_refused_with_the_alternative() -> None:
     remote = SimpleNamespace(sparkSession=SimpleNamespace())
     for refused in (lambda: sks.optimized(remote), lambda: sks.sql(remote.sparkSession, "SELECT 1")):  # type: ignore[arg-type]
         with pytest.raises(ss.InvalidArgumentError, match="where="):
             refused()
+    with pytest.raises(ss.InvalidArgumentError, match="over Spark Connect"):
+        sks.explain(remote)  # type: ignore[arg-type]
 
 
 @only_in_test_all
-def test_explain_says_that_a_filter_prunes_nothing(session: SparkSession) -> None:
+def test_explain_reports_a_filter_that_prunes_nothing(session: SparkSession) -> None:
     frame = session.table("ours").where("k = 7")
     assert "sks.optimized" in sks.explain(frame)
     assert "sks.optimized" not in sks.explain(sks.optimized(frame))
@@ -282,7 +268,7 @@ def test_explain_says_that_a_filter_prunes_nothing(session: SparkSession) -> Non
 
 
 @only_in_test_all
-def test_what_depends_on_the_order_of_rows_is_what_spark_returns(session: SparkSession) -> None:
+def test_results_that_depend_on_the_order_of_rows_are_sparks(session: SparkSession) -> None:
     for name in VIEWS:
         frame = session.table(name).where("k < 25")
         numbered = frame.withColumn("number", F.monotonically_increasing_id())
@@ -293,7 +279,7 @@ def test_what_depends_on_the_order_of_rows_is_what_spark_returns(session: SparkS
 
 
 @only_in_test_all
-def test_a_column_that_the_optimizer_knows_to_hold_no_null(session: SparkSession) -> None:
+def test_a_column_that_the_optimizer_takes_for_not_null(session: SparkSession) -> None:
     text = "SELECT c FROM ours LEFT JOIN (SELECT g, count(*) c FROM ours WHERE k < 20 GROUP BY g) a ON a.g = k"
     frame = session.sql(f"{text} WHERE c > 1")
     made = sks.optimized(frame)
@@ -301,47 +287,32 @@ def test_a_column_that_the_optimizer_knows_to_hold_no_null(session: SparkSession
 
 
 @only_in_test_all
-def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSession, tmp_path: Path) -> None:
+def test_times_of_the_old_calendar_are_read_as_spark_reads_them(session: SparkSession, tmp_path: Path) -> None:
     """1500-01-10 of the old calendar is stored as the day that is 1500-01-19 in the new one."""
-    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
-    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    try:
-        days = session.range(0, 24, 1, 3).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
-        days.selectExpr("*", "cast(d AS timestamp) AS t").write.parquet(str(tmp_path / "lake"))
-    finally:
-        session.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
-        session.conf.unset("spark.sql.parquet.outputTimestampType")
-    ss.create(tmp_path / "lake").close()
-    plain = session.read.parquet(str(tmp_path / "lake"))
+    lake, writer = tmp_path / "lake", session.newSession()
+    writer.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    writer.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    days = writer.range(0, 24, 1, 3).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
+    days.selectExpr("*", "cast(d AS timestamp) AS t").write.parquet(str(lake))
+    ss.create(lake).close()
+    plain = session.read.parquet(str(lake))
     for where in ("d < date '1500-01-13'", "NOT d IN (date '1500-01-10', date '2020-01-01') AND id < 3"):
         expected = _rows(plain.where(where))
         assert _rows(sks.optimized(plain.where(where))) == expected != []
     with pytest.raises(ss.NotReadableError, match="old calendar"):
-        sks.read_parquet(session, tmp_path / "lake")
+        sks.read_parquet(session, lake)
     where = "t > timestamp '1500-01-31 12:00:00' AND d < date '2020-01-01'"
     made = sks.optimized(plain.where(where).select("id"))
     assert _rows(made) == _rows(plain.where(where).select("id"))
-    # A scan has one meaning, the stored value, whichever reader it could be handed over to.
+    # A scan returns the stored values, whichever reader it is handed over to.
     for where in (None, "d < date '1500-01-21'", "t < timestamp '1500-01-21 00:00:00'"):
-        read, handed = (sks.scan(session, tmp_path / "lake", where, hand_over=each) for each in (False, True))
+        read, handed = (sks.scan(session, lake, where, hand_over=each) for each in (False, True))
         assert _rows(handed) == _rows(read) != []
-        with ss.open(tmp_path / "lake") as table:
+        with ss.open(lake) as table:
             assert sorted(row.id for row in read.collect()) == sorted(table.scan(where).to_table()["id"].to_pylist())
-    ids = sks.scan(session, tmp_path / "lake", columns=["id"], hand_over=True)
+    ids = sks.scan(session, lake, columns=["id"], hand_over=True)
     assert "handed over" in sks.explain(ids)  # no such column is read
-    for verb in (
-        lambda: sks.delete(session, tmp_path / "lake", "id = 3"),
-        lambda: sks.merge(session, tmp_path / "lake", plain.where("id = 3"), on="id"),
-    ):
+    one = plain.where("id = 3")
+    for verb in (lambda: sks.delete(session, lake, "id = 3"), lambda: sks.merge(session, lake, one, on="id")):
         with pytest.raises(ss.NotReadableError, match="old calendar"):
             verb()
-
-
-@only_in_test_all
-def test_old_times_in_the_new_calendar_are_handed_over_and_rewritten(session: SparkSession, tmp_path: Path) -> None:
-    days = session.range(0, 8, 1, 2).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
-    days.write.parquet(str(tmp_path / "lake"))
-    ss.create(tmp_path / "lake").close()
-    frame = sks.scan(session, tmp_path / "lake", "d < date '1500-01-13'", hand_over=True)
-    assert "handed over" in sks.explain(frame) and frame.count() == 3
-    assert sks.delete(session, tmp_path / "lake", "id = 0").deleted == 1

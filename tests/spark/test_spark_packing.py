@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
+from lake_strategies import declare, file_row, make_file, make_lake
 from library_versions import has, needs
 from predicate_strategies import predicates, schemas
 from skipstone import col
@@ -30,11 +30,8 @@ from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 MEGABYTE = 1 << 20
 
 
-# -- packing ----------------------------------------------------------------------------------------------------------
-
-
 @given(sizes=st.lists(st.integers(0, 2000 * MEGABYTE), max_size=60), parallelism=st.integers(1, 16))
-def test_cuts_hold_every_row_group_once_in_few_even_parts(sizes: list[int], parallelism: int) -> None:
+def test_cuts_contain_every_row_group_once_in_few_even_parts(sizes: list[int], parallelism: int) -> None:
     cut = Cut.of(np.array(sizes, dtype=np.int64), parallelism)
     assert [i for part in cut.slices for i in range(part.start, part.stop)] == list(range(len(cut.files)))
     assert all(part.stop > part.start for part in cut.slices)
@@ -65,8 +62,8 @@ def test_number_of_cuts(sizes: list[int], parallelism: int, count: int) -> None:
 
 
 @given(data=st.data())
-def test_what_travels_are_the_tasks(lake_of_many: Path, data: st.DataObject) -> None:
-    """As Arrow data and back: whatever the predicate, the parts, and how many files are packed at a time."""
+def test_packed_tasks_are_the_tasks(lake_of_many: Path, data: st.DataObject) -> None:
+    """For any predicate, any parts, and any number of files that are packed at a time."""
     where = data.draw(st.sampled_from(["k >= 0", "k % 2 = 1 AND p < 3", "u IN (3, 50, 51)", "s = 's3'", "p = 1"]))
     with ss.open(lake_of_many) as table:
         planning = table.scan(where).planning
@@ -92,26 +89,19 @@ def lake_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("many")
     for number in range(12):
         rows = {"k": np.arange(8) + 8 * number, "s": [f"s{v % 5}" for v in range(8)], "u": np.arange(8) + 8 * number}
-        folder = root / f"p={number % 4 if number % 5 else '__HIVE_DEFAULT_PARTITION__'}"
-        folder.mkdir(exist_ok=True)
-        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=4)
+        value = number % 4 if number % 5 else "__HIVE_DEFAULT_PARTITION__"
+        make_file(root, f"p={value}/{number}.parquet", rows, row_group_size=4)
     with ss.create(root) as table:
         table.create_index("s", kind="bloom")
         table.create_index("u", kind="secondary")
     return root
 
 
-# -- an executor ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    root = tmp_path / "lake"
-    root.mkdir()
-    for number in range(3):
-        rows = pa.table({"k": np.arange(70) + 70 * number, "s": [f"s{value % 5}" for value in range(70)]})
-        pq.write_table(rows, root / f"{number}.parquet", row_group_size=10)
-    with ss.create(root) as table:
+    tables = ({"k": np.arange(70) + 70 * at, "s": [f"s{value % 5}" for value in range(70)]} for at in range(3))
+    root = make_lake(tmp_path / "lake", tables, row_group_size=10)
+    with ss.open(root) as table:
         table.create_index("s", kind="bloom")
     return root
 
@@ -139,8 +129,8 @@ def test_shares_of_a_file_are_the_file(lake: Path, count: int, where: str) -> No
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
-def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path, damaged: int) -> None:
-    """It keeps all row groups, where others keep some: dealt out by place instead of number, rows would be lost."""
+def test_shares_agree_if_one_executor_finds_the_fine_index_damaged(lake: Path, damaged: int) -> None:
+    """It keeps all row groups, others keep some: shares by position instead of number would lose rows."""
     context, tasks = _planned(lake, "k BETWEEN 15 AND 95")
     found = []
     for number in range(3):
@@ -158,7 +148,7 @@ def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path
 
 @needs("pyspark", 4, 1, what="a data source in Python")
 def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lake: Path, tmp_path: Path) -> None:
-    """Partitions hold all that it needs. Of the index only the files that they name stay, without their footers."""
+    """Partitions contain all that it needs. Only the index files that they name stay, without their footers."""
     with ss.open(lake) as table:
         schema = spark_schema(wire_schema(table.schema))
     reader = SkipstoneReader(Request(str(lake), where="s = 's3' AND k > 100"), schema)
@@ -176,31 +166,26 @@ def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lak
     with pytest.raises(ss.NotATableError):
         ss.open(lake)
     (tmp_path / "sent").write_bytes(pickle.dumps((reader, partitions)))
-    code = (
-        f"import json, pickle, sys, warnings\n"
-        f"warnings.simplefilter('error')\n"  # a damaged fine part only warns
-        f"reader, partitions = pickle.load(open({str(tmp_path / 'sent')!r}, 'rb'))\n"
-        f"keys = [k for p in partitions for b in reader.read(p) for k in b.column(0).to_pylist()]\n"
-        f"print(json.dumps([keys, sorted(sys.modules)]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
-    )
+    code = f"""
+import json, pickle, sys, warnings
+warnings.simplefilter('error')  # a damaged fine part only warns
+reader, partitions = pickle.load(open({str(tmp_path / "sent")!r}, 'rb'))
+keys = [k for p in partitions for b in reader.read(p) for k in b.column(0).to_pylist()]
+print(json.dumps([keys, sorted(sys.modules)]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd="/")
     keys, modules = json.loads(done.stdout)
     assert sorted(keys) == [key for key in range(101, 210) if (key % 70) % 5 == 3]
     late = {"numba", "duckdb", "pandas", "pyarrow.dataset", "skipstone.engine.table", "skipstone.engine.scan.plan"}
     assert late & set(modules) == set()
 
 
-def test_what_travels_is_small(lake: Path) -> None:
+def test_pickles_are_small(lake: Path) -> None:
     with ss.open(lake) as table:
         schema = spark_schema(wire_schema(table.schema))
     reader = SkipstoneReader(Request(str(lake), where="k > 5"), schema)
     assert len(pickle.dumps(reader)) < 6_000
     assert len(pickle.dumps(reader.partitions())) < 1_000
-
-
-# -- options ----------------------------------------------------------------------------------------------------------
 
 
 def test_options_and_back() -> None:
@@ -228,7 +213,7 @@ def test_options_that_mean_nothing(options: dict[str, str], message: str) -> Non
 
 
 @given(node=schemas().flatmap(predicates))
-def test_a_predicate_travels(node: Node) -> None:
+def test_a_predicate_is_encoded_and_decoded(node: Node) -> None:
     assert decode_predicate(encode_predicate(node)) == node
 
 
@@ -244,7 +229,7 @@ def test_a_predicate_travels(node: Node) -> None:
     ],
     ids=str,
 )
-def test_a_cast_travels(kind: pa.DataType) -> None:
+def test_a_cast_is_encoded_and_decoded(kind: pa.DataType) -> None:
     node = parse(pc.field("a").cast(kind).cast(pa.int64()) == 1)
     assert str(kind) in repr(node)
     assert decode_predicate(encode_predicate(node)) == node
@@ -267,13 +252,13 @@ class _Roundabout:
         *map(encode_predicate, (7, _Malicious(), _Roundabout(), [col("k") == 5], col, pa.array)),
     ],
 )
-def test_what_is_no_predicate_is_not_loaded(text: str, capsys: pytest.CaptureFixture) -> None:
+def test_other_objects_than_predicates_are_not_loaded(text: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(ss.PredicateError, match="option where"):
         decode_predicate(text)
     assert capsys.readouterr().out == ""
 
 
-def test_the_version_is_pinned_when_the_source_is_made(lake: Path) -> None:
+def test_the_source_pins_the_version(lake: Path) -> None:
     source = pickle.loads(pickle.dumps(SkipstoneSource({"path": str(lake)})))
     with ss.open(lake) as table, table.transaction() as tx:
         tx.remove(["0.parquet"])
@@ -282,16 +267,9 @@ def test_the_version_is_pinned_when_the_source_is_made(lake: Path) -> None:
     assert sorted(keys) == list(range(210))
 
 
-def test_rows_that_only_their_own_reader_can_read_are_refused(lake: Path) -> None:
-    logs = pa.table(
-        {
-            "path": ["log"], "size_bytes": [10], "row_count": [1], "kind": ["log"], "file_group": ["g"],
-            "slice_instant": ["1"], "merge": ["whole"],
-        }
-    )  # fmt: skip
+def test_slices_with_logs_are_refused(lake: Path) -> None:
     with ss.open(lake) as table:
-        with table.transaction() as tx:
-            tx.add_files(logs)
+        declare(table, file_row("log", kind="log", file_group="g", slice_instant="1", merge="whole"))
         schema = spark_schema(wire_schema(table.schema))
     with pytest.raises(ss.NotReadableError, match="log among them"):
         SkipstoneReader(Request(str(lake)), schema).partitions()

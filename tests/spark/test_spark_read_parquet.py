@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import re
 import threading
@@ -11,7 +12,7 @@ from decimal import Decimal
 from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +20,17 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
+from lake_strategies import make_file
 from library_versions import needs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.parquet_reader import _listed_by_the_driver
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 NAMES = ["plain.parquet", "[a-z]{1,2}*?.parquet", "é 100%20 +.parquet"]
-REGIONS = {"001": "001", "a/b=c%d é": "a%2Fb%3Dc%25d é", "7": "7", None: "__HIVE_DEFAULT_PARTITION__"}
+REGIONS = ("001", "a%2Fb%3Dc%25d é", "7", "__HIVE_DEFAULT_PARTITION__")
 
 
 def _rows(frame: DataFrame) -> list[str]:
@@ -44,20 +43,15 @@ def _inputs(frame: DataFrame) -> set[str]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """day (date), region (text that looks like numbers, escaped, null); names that are patterns; floats that bounds and
-    dictionaries go wrong by."""
+    """Partitions of texts that look like numbers, are escaped or null; names that are patterns; floats for which bounds
+    and dictionaries are wrong."""
     root = tmp_path_factory.mktemp("native") / "lake"
-    number = 0
-    for day in ("2024-01-01", "2024-01-02"):
-        for folder in REGIONS.values():
-            path = root / f"day={day}" / f"region={folder}"
-            path.mkdir(parents=True)
-            k = np.arange(60) + 60 * number
-            x = np.where(k % 3 == 0, -0.0, 1.0 + number)
-            x[k % 20 == 7] = np.nan
-            rows = {"k": k, "x": x, "f": pa.array(x, pa.float32()), "s": [f"s{v * 7919 % 1009}" for v in k.tolist()]}
-            pq.write_table(pa.table(rows), path / NAMES[number % 3], row_group_size=20)
-            number += 1
+    for number, (day, region) in enumerate(itertools.product(("2024-01-01", "2024-01-02"), REGIONS)):
+        k = np.arange(60) + 60 * number
+        x = np.where(k % 3 == 0, -0.0, 1.0 + number)
+        x[k % 20 == 7] = np.nan
+        rows = {"k": k, "x": x, "f": pa.array(x, pa.float32()), "s": [f"s{v * 7919 % 1009}" for v in k.tolist()]}
+        make_file(root, f"day={day}/region={region}/{NAMES[number % 3]}", rows, row_group_size=20)
     with ss.create(root, partitioning=pa.schema([("day", pa.date32()), ("region", pa.string())])) as table:
         table.create_index("s", kind="bloom", fpp=0.001)
     return root
@@ -95,15 +89,8 @@ def test_only_the_files_that_are_left_are_read(spark: SparkSession, lake: Path, 
         paths = table.scan(where).files()["path"].to_pylist()
     assert len(paths) < 3
     found = sks.read_parquet(spark, lake, where)
-    assert sorted(os.path.basename(p) for p in paths) == sorted(
-        name for name in NAMES for path in found.inputFiles() if os.path.basename(path) == _spelled(name)
-    )
-
-
-def _spelled(name: str) -> str:
-    """As Spark's URIs have a file name."""
-    escaped = {"%": "%25", " ": "%20", "[": "%5B", "]": "%5D", "{": "%7B", "}": "%7D", "?": "%3F"}
-    return "".join(escaped.get(c, c) for c in name)
+    names = [os.path.basename(unquote(path)) for path in found.inputFiles()]
+    assert sorted(names) == sorted(os.path.basename(path) for path in paths)
 
 
 @only_in_test_all
@@ -111,38 +98,25 @@ def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -
     found = sks.read_parquet(spark, lake, "k < 70 AND s IS NOT NULL", columns=["region", "k"])
     assert (found.columns, found.count()) == (["region", "k"], 70)
     assert sks.read_parquet(spark, lake, "k < 1000", columns=[]).count() == 480
-    forms = [col("k") == 130, [("k", "=", 130)], F.col("k") == 130, (F.col("k") % 1000 == 130) & (F.col("k") > 100)]
-    frames = [sks.read_parquet(spark, lake, form, columns=["k"]) for form in forms]
-    assert _rows(reduce(DataFrame.unionAll, frames)) == ["(130,)"] * 4
-    # Spark's own words may be beyond us; floats are reported in ours
+    for form in (col("k") == 130, (F.col("k") % 1000 == 130) & (F.col("k") > 100)):
+        assert sks.read_parquet(spark, lake, form, columns=["k"]).collect() == [(130,)]
     assert sks.read_parquet(spark, lake, F.length("s") == 2, columns=["k"]).count() == 5
     assert sks.read_parquet(spark, lake, F.col("x") > 7.5).count() == sks.scan(spark, lake, "x > 7.5").count()
     none = sks.read_parquet(spark, lake, "k = -1")
     assert (none.collect(), none.schema) == ([], found.sparkSession.read.schema(none.schema).parquet(str(lake)).schema)
 
 
-# -- what Spark cannot find by itself ---------------------------------------------------------------------------------
-
-
 @only_in_test_all
-def test_partitions_that_paths_do_not_tell(spark: SparkSession, tmp_path: Path) -> None:
-    """Folders between, files beside, a type that Spark would cast in its own way, files that lie elsewhere."""
-    places = ["p=1.50/deep/a.parquet", "p=2.00/b.parquet", "beside.parquet"]
-    for number, place in enumerate(places):
-        (tmp_path / "lake" / place).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"k": [number]}), tmp_path / "lake" / place)
-    pq.write_table(pa.table({"k": [9]}), tmp_path / "elsewhere é [1].parquet")
-    other = tmp_path / "elsewhere é [1].parquet"
+def test_partitions_that_paths_do_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    """Folders between, files without a folder, a type that Spark casts otherwise, files outside of the directory."""
+    for number, place in enumerate(("p=1.50/deep/a", "p=2.00/b", "without")):
+        make_file(tmp_path / "lake", f"{place}.parquet", {"k": [number]})
+    other = tmp_path / make_file(tmp_path, "elsewhere é [1].parquet", {"k": [9]})
     decimals = pa.schema([("p", pa.decimal128(5, 2))])
     with ss.create(tmp_path / "lake", partitioning=decimals) as table, table.transaction() as tx:
         partition = pa.array([{"p": Decimal("9.25")}], pa.struct(decimals))
-        declared = {
-            "path": [str(other)],
-            "size_bytes": [other.stat().st_size],
-            "row_count": [1],
-            "partition": partition,
-        }
-        tx.add_files(pa.table(declared))
+        sizes = {"size_bytes": [other.stat().st_size], "row_count": [1]}
+        tx.add_files(pa.table({"path": [str(other)], **sizes, "partition": partition}))
     with pytest.raises(ss.NotReadableError, match="does not give Spark the partition"):
         sks.read_parquet(spark, tmp_path / "lake")
     found = sks.scan(spark, tmp_path / "lake", hand_over=True)
@@ -171,30 +145,21 @@ def test_a_delta_table_with_deletes_is_refused_and_one_without_is_not(spark: Spa
     assert sks.read_parquet(spark, tmp_path, "p = 'x'").count() == 3
 
 
-def _altered(change: dict) -> Callable[[ss.Table], object]:
-    return lambda table: table.alter(**change)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_altered({"rename": {"a": "z"}}), "before it was renamed"),
+        (lambda t: t.alter(rename={"a": "z"}), "before it was renamed"),
         (lambda t: (t.alter(drop="a"), t.alter(add=pa.schema([("a", pa.int64())]))), "but another is, 'a'"),
         (lambda t: (t.alter(drop="b"), t.alter(add=pa.schema([("B", pa.string())]))), "but another is, 'b'"),
-        (_altered({"widen": {"h": pa.float32()}}), "cannot be read as the table has it"),
+        (lambda t: t.alter(widen={"h": pa.float32()}), "cannot be read as the table has it"),
         (lambda _: None, "'t' is timestamp"),
     ],
 )
 def test_files_that_spark_would_misread_are_refused(
     spark: SparkSession, tmp_path: Path, change: Callable[[ss.Table], object], message: str
 ) -> None:
-    columns = {
-        "a": [1],
-        "b": ["x"],
-        "h": pa.array([np.float16(1.5)], pa.float16()),
-        "t": pa.array([1], pa.timestamp("ns")),
-    }
-    pq.write_table(pa.table(columns), tmp_path / "part.parquet")
+    times, halves = pa.array([1], pa.timestamp("ns")), pa.array([np.float16(1.5)], pa.float16())
+    make_file(tmp_path, "part.parquet", {"a": [1], "b": ["x"], "h": halves, "t": times})
     with ss.create(tmp_path) as table:
         change(table)
         names = [n for n in table.schema.names if n != ("t" if message != "'t' is timestamp" else "h")]
@@ -208,7 +173,7 @@ def test_files_that_spark_would_misread_are_refused(
 @only_in_test_all
 def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> None:
     old = {"i": pa.array([1, None], pa.int32()), "f": pa.array([0.5, None], pa.float32()), "d": [Decimal("1.5"), None]}
-    pq.write_table(pa.table({**old, "gone": [1, 2], "s": [{"x": 1}, None]}), tmp_path / "1.parquet")
+    make_file(tmp_path, "1.parquet", {**old, "gone": [1, 2], "s": [{"x": 1}, None]})
     with ss.create(tmp_path) as table:
         table.alter(widen={"i": pa.int64(), "f": pa.float64(), "d": pa.decimal128(12, 3)}, drop="gone")
         table.alter(add=pa.schema([("more", pa.string())]))
@@ -222,10 +187,10 @@ def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> No
 
 
 @only_in_test_all
-def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
+def test_rule_48_literals_beyond_a_files_own_type_are_not_passed_to_sparks_reader(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its filters hold 3 us against milliseconds as 0, and a long decimal against a short one as what is left of it."""
+    """Its filters compare milliseconds with 3 us as with 0, and a short decimal with the last digits of a long one."""
     noon = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
     later = noon + dt.timedelta(microseconds=5)
     for name, unit, digits, times, numbers in (
@@ -280,7 +245,7 @@ def _odd_columns(random: np.random.Generator, count: int) -> list:
 
 
 def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSession, tmp_path: Path) -> None:
-    """The oracle works each Column out on every row; nothing is handed to the reader, so nothing is pruned."""
+    """The oracle evaluates each Column on every row as a column of the result, so nothing is pruned."""
     values = [1.0, float("nan"), 3.0, None, -0.0, 0.0, 2.0, float("inf"), -2.5]
     for number, (first, size) in enumerate([(0, 3), (3, 3), (4, 2), (1, 8), (2, 1)]):
         x = [values[(first + i) % len(values)] for i in range(size)]
@@ -314,7 +279,7 @@ def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSessi
 @only_in_test_all
 @pytest.mark.parametrize("kind", ["bloom", "secondary", None])
 def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
-    """INT96, which Spark wrote by default up to its version 3, holds what 64-bit nanoseconds do not."""
+    """INT96, which Spark wrote by default up to version 3, has years that 64-bit nanoseconds lack."""
     texts = ["0001-01-01 00:00:00", "1500-03-01 01:02:03.000004", "1970-01-01 00:00:00", "2020-05-05 05:05:05.123456",
              "2300-01-01 00:00:00", "9999-12-31 23:59:59.999999"]  # fmt: skip
     session = spark.newSession()
@@ -357,13 +322,8 @@ def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Pat
 @pytest.mark.parametrize("kind", ["bloom", "secondary"])
 def test_int96_of_the_old_calendar_is_refused(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """In mode LEGACY Spark stores 1001-01-01 as an instant that is another day for every other reader."""
-    texts = [
-        "0101-01-01 12:34:56.789",
-        "1001-01-01 00:00:00",
-        "1500-03-01 01:02:03",
-        "1800-01-01 00:00:00",
-        "2020-05-05 05:05:05.123456",
-    ]
+    texts = ["0101-01-01 12:34:56.789", "1001-01-01 00:00:00", "1500-03-01 01:02:03", "1800-01-01 00:00:00",
+             "2020-05-05 05:05:05.123456"]  # fmt: skip
     session = spark.newSession()
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     values = ", ".join(f"({number}, timestamp '{text}')" for number, text in enumerate(texts))
@@ -395,26 +355,12 @@ def test_int96_of_the_old_calendar_is_refused(spark: SparkSession, tmp_path: Pat
 
 
 @only_in_test_all
-def test_a_column_with_int96_and_other_times_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    session = spark.newSession()
-    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
-    times = "named_struct('a', timestamp '2020-01-01 00:00:00', 'b', timestamp_ntz '2020-01-01 00:00:00')"
-    session.sql(f"SELECT 1 AS k, {times} AS s").write.parquet(str(tmp_path / "lake"))
-    ss.create(tmp_path / "lake").close()
-    with pytest.raises(ss.NotReadableError, match="INT96 within"):
-        sks.read_parquet(session, tmp_path / "lake")
-    assert sks.read_parquet(session, tmp_path / "lake", columns=["k"]).collect() == [(1,)]
-    day = dt.datetime(2020, 1, 1)
-    assert sks.scan(session, tmp_path / "lake", hand_over=True).collect() == [(1, (day, day))]
-
-
-@only_in_test_all
 def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None:
     """New York's clocks showed 1:30 twice on that day."""
     times = [dt.datetime(2024, 11, 3, hour, 30) for hour in (4, 5, 6, 7)]
     for name, int96 in (("a", True), ("b", False)):
-        rows = pa.table({"t": pa.array(times, pa.timestamp("us")), "l": [[t] for t in times], "n": [name] * 4})
-        pq.write_table(rows, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=int96)
+        rows = {"t": pa.array(times, pa.timestamp("us")), "l": [[t] for t in times], "n": [name] * 4}
+        make_file(tmp_path, f"{name}.parquet", rows, use_deprecated_int96_timestamps=int96)
     ss.create(tmp_path).close()
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -427,10 +373,7 @@ def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None
         sks.read_parquet(session, tmp_path)
 
 
-# -- the session, and what changed ------------------------------------------------------------------------------------
-
-
-def test_threads_that_read_at_once_leave_the_setting_as_it_was() -> None:
+def test_threads_that_read_concurrently_restore_the_setting() -> None:
     class Conf(dict):
         getAll = property(lambda self: self)
         set, unset = dict.__setitem__, dict.pop
@@ -453,7 +396,7 @@ def test_threads_that_read_at_once_leave_the_setting_as_it_was() -> None:
 
 def test_refusals_name_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet"):
-        pq.write_table(pa.table({"k": [1], "t": [dt.time(1)]}), tmp_path / name)
+        make_file(tmp_path, name, {"k": [1], "t": [dt.time(1)]})
     with ss.create(tmp_path) as table:
         with pytest.raises(ss.SchemaError, match="column 't'"):
             sks.read_parquet(spark, tmp_path)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
+from lake_strategies import declare, file_row, live_paths, make_file, make_lake
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -50,10 +51,9 @@ def lake_of(folder: Path, rows: list[Row], *, index: bool) -> Path:
     if index:
         table.create_index(["k"], kind="secondary", maintain="refresh")
         table.create_index("id", kind="bloom", fpp=0.01)
-    (lake / "p=01").mkdir()  # another spelling of the partition 1
     for row in late:
         row["p"] = 1
-    pq.write_table(pa.Table.from_pylist(late, FIELDS).drop_columns(["p"]), lake / "p=01" / "late.parquet")
+    make_file(lake, "p=01/late.parquet", pa.Table.from_pylist(late, FIELDS).drop_columns(["p"]))  # an odd spelling of 1
     table.sync()
     return lake
 
@@ -91,16 +91,14 @@ def test_deleted_rows_are_those_of_the_model(tmp_path: Path, monkeypatch: pytest
     rows = drawn(1, 300)
     lake = lake_of(tmp_path, rows, index=True)
     start = ss.open(lake).version
-    for where, goes in few_of(DELETES, 3):
+    for where, is_deleted in few_of(DELETES, 3):
         ss.open(lake).restore(start)
         before = ss.open(lake)
-        files_before = set(before.files().column("path").to_pylist())
         done = sks.delete(None, lake, where)
-        model = [row for row in rows if not goes(row)]
+        model = [row for row in rows if not is_deleted(row)]
         assert same(rows_in(lake), model), where
         assert done.deleted == len(rows) - len(model), where
-        files = set(ss.open(lake).files().column("path").to_pylist())
-        assert done.files_rewritten == len(files_before - files)
+        assert done.files_rewritten == len(set(live_paths(before)) - set(live_paths(ss.open(lake))))
         assert (done.version == before.version) == (not done.deleted)
         assert same(rows_in(lake, version=before.version), rows)
         assert ss.open(lake).verify(deep=True) == []
@@ -203,7 +201,7 @@ def test_many_keys_are_merged_by_the_index(spark, tmp_path: Path) -> None:
 
 
 @only_in_test_all
-def test_what_matches_nothing_makes_no_version(spark, tmp_path: Path) -> None:
+def test_no_match_creates_no_version(spark, tmp_path: Path) -> None:
     rows = drawn(6, 300)
     lake = lake_of(tmp_path, rows, index=False)
     before = ss.open(lake).version
@@ -241,20 +239,10 @@ def test_a_source_that_names_a_row_twice_is_refused(spark, tmp_path: Path) -> No
 
 
 @only_in_test_all
-def test_commits_of_others_meanwhile_conflict_where_they_matter(spark, tmp_path: Path) -> None:
+def test_concurrent_commits_conflict_if_they_change_what_was_read(spark, tmp_path: Path) -> None:
     rows = drawn(8, 300)
     lake = lake_of(tmp_path, rows, index=False)
     more = pa.Table.from_pylist(drawn(9, 5, first=900), FIELDS)
-
-    def meanwhile(change):
-        """What another commits once the files are being written."""
-        done = []
-
-        def progress(step: str, count: int, total: int) -> None:
-            if step == "files, parts" and not done:
-                done.append(change())
-
-        return progress
 
     def append() -> None:
         with ss.open(lake).transaction() as tx:
@@ -265,79 +253,80 @@ def test_commits_of_others_meanwhile_conflict_where_they_matter(spark, tmp_path:
         with table.transaction() as tx:
             tx.remove(table.files().column("path").to_pylist())
 
+    def with_commit(change: Callable[[], None]) -> Callable[[str, int, int], None]:
+        """A callback of progress that commits `change` as soon as files are written."""
+        done = []
+
+        def progress(step: str, count: int, total: int) -> None:
+            if step == "files, parts" and not done:
+                done.append(change())
+
+        return progress
+
     start = ss.open(lake).version
-    done = sks.delete(spark, lake, "k < 20", progress=meanwhile(append))  # both: neither rests on the other
+    done = sks.delete(spark, lake, "k < 20", progress=with_commit(append))  # does not depend on what was added
     model = [row for row in rows if row["k"] is None or row["k"] >= 20] + more.to_pylist()
     assert same(rows_in(lake), model) and done.version == start + 2
     source = frame(spark, [{"id": 3, "s": "x", "p": 2}, {"id": 5_000, "s": "x", "p": 2}], "id", "s", "p")
-    updated = sks.merge(spark, lake, source, "id", "update", None, progress=meanwhile(append))
+    updated = sks.merge(spark, lake, source, "id", "update", None, progress=with_commit(append))
     assert updated.updated == 1 or all(row["id"] != 3 for row in model)
     before = rows_in(lake)
-    with pytest.raises(ss.CommitConflictError):  # what was added may hold the key that is inserted
-        sks.merge(spark, lake, source, "id", progress=meanwhile(append))
+    with pytest.raises(ss.CommitConflictError):  # the added rows may contain the key that is inserted
+        sks.merge(spark, lake, source, "id", progress=with_commit(append))
     assert same(rows_in(lake), before + more.to_pylist())
+    version, one = ss.open(lake).version, frame(spark, [{"p": 2, "s": "x"}], "p", "s")
     for change in (
-        lambda other: sks.delete(spark, lake, "k > 40", progress=other),
-        lambda other: sks.merge(spark, lake, source, "p", "delete", None, progress=other),
+        lambda progress: sks.delete(spark, lake, "k > 40", progress=progress),
+        lambda progress: sks.merge(spark, lake, one, "p", "delete", None, progress=progress),
     ):
-        version = ss.open(lake).version
         with pytest.raises(ss.CommitConflictError):
-            change(meanwhile(remove_everything))
+            change(with_commit(remove_everything))
         assert rows_in(lake) == []
         ss.open(lake).restore(version)
 
 
 @only_in_test_all
-def test_files_that_are_not_ours_to_rewrite_are_refused(spark, tmp_path: Path) -> None:
-    lake, source = tmp_path / "lake", spark.createDataFrame([(1, "x")], "k long, s string")
-    lake.mkdir()
+def test_files_and_tables_of_other_owners_are_refused(spark, tmp_path: Path) -> None:
+    source = spark.createDataFrame([(1, "x")], "k long, s string")
+
+    def refused(lake: Path, error: type[Exception], message: str) -> None:
+        for verb in (
+            lambda: sks.delete(spark, lake, "k = 1"),
+            lambda: sks.merge(spark, lake, source, "k"),
+            lambda: sks.cluster(spark, lake, by="k"),
+        ):
+            with pytest.raises(error, match=message):
+                verb()
+
+    lake = tmp_path / "lake"
     for name in ("alone", "old", "new"):
-        pq.write_table(pa.table({"k": [1, 2, 3], "s": ["a", "b", "c"]}), lake / f"{name}.parquet")
+        make_file(lake, f"{name}.parquet", {"k": [1, 2, 3], "s": ["a", "b", "c"]})
     ss.create(lake, files=["alone.parquet"])
     sizes = [(lake / f"{name}.parquet").stat().st_size for name in ("old", "new")]
     grouped = {"path": ["old.parquet", "new.parquet"], "size_bytes": sizes, "row_count": [3, 3]}
     with ss.open(lake).transaction() as tx:
         tx.add_files(pa.table({**grouped, "file_group": ["g", "g"], "slice_instant": ["1", "2"]}))
-    with pytest.raises(ss.NotReadableError, match=r"new\.parquet: belongs to a file group"):
-        sks.delete(spark, lake, "k = 1")
-    with pytest.raises(ss.NotReadableError, match=r"new\.parquet: belongs to a file group"):
-        sks.merge(spark, lake, source, "k")
-    log = {"path": ["log"], "size_bytes": [10], "row_count": [1], "kind": ["log"], "merge": ["whole"]}
-    with ss.open(lake).transaction() as tx:
-        tx.add_files(pa.table({**log, "file_group": ["g"], "slice_instant": ["2"]}))
-    with pytest.raises(ss.NotReadableError, match="log"):
-        sks.delete(spark, lake, "k = 1")
-    with pytest.raises(ss.NotReadableError, match="log"):
-        sks.merge(spark, lake, source, "k")
+    refused(lake, ss.NotReadableError, r"new\.parquet: belongs to a file group")
+    declare(ss.open(lake), file_row("log", 1, kind="log", merge="whole", file_group="g", slice_instant="2"))
+    refused(lake, ss.NotReadableError, "log")
     assert ss.open(lake).version == 3
 
-
-@only_in_test_all
-def test_tables_of_another_formats_log_are_left_to_it(spark, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
-    deltalake.write_deltalake(str(tmp_path / "delta"), pa.table({"k": [1, 2], "s": ["a", "b"]}))
-    ss.create(tmp_path / "delta", source="delta")
-    source = spark.createDataFrame([(1, "x")], "k long, s string")
-    with pytest.raises(ss.InvalidArgumentError, match="delta log"):
-        sks.delete(spark, tmp_path / "delta", "k = 1")
-    with pytest.raises(ss.InvalidArgumentError, match="delta log"):
-        sks.merge(spark, tmp_path / "delta", source, "k")
-    with pytest.raises(ss.InvalidArgumentError, match="delta log"):
-        sks.cluster(spark, tmp_path / "delta", by="k")
+    delta = tmp_path / "delta"
+    deltalake.write_deltalake(str(delta), pa.table({"k": [1, 2], "s": ["a", "b"]}))
+    ss.create(delta, source="delta")
+    refused(delta, ss.InvalidArgumentError, "delta log")
     sks.register(spark)
     for mode in ("append", "overwrite"):
         with pytest.raises(AnalysisException, match=r"InvalidArgumentError: .*only delta's own writers"):
-            source.write.format("skipstone").mode(mode).save(str(tmp_path / "delta"))
-    assert ss.open(tmp_path / "delta").scan().to_table().num_rows == 2
+            source.write.format("skipstone").mode(mode).save(str(delta))
+    assert ss.open(delta).scan().count() == 2
 
 
 @only_in_test_all
-def test_times_with_and_without_a_zone_are_not_taken_for_each_other(spark, tmp_path: Path) -> None:
+def test_times_with_and_without_a_zone_are_not_confused(spark, tmp_path: Path) -> None:
     hours = pa.array(np.arange(3) * 3_600_000_000, pa.timestamp("us"))
-    pq.write_table(
-        pa.table({"k": [1, 2, 3], "n": hours, "t": hours.cast(pa.timestamp("us", "UTC"))}), tmp_path / "a.parquet"
-    )
-    ss.create(tmp_path).close()
+    make_lake(tmp_path, [{"k": [1, 2, 3], "n": hours, "t": hours.cast(pa.timestamp("us", "UTC"))}])
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     instant = session.sql("SELECT 1L k, timestamp '2020-06-01 02:00:00' AS n")

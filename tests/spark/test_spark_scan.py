@@ -5,12 +5,12 @@ The lake of these tests: year (int) and region (text: one escaped, one null) par
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +19,19 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
-from library_versions import needs
+from lake_strategies import make_file, make_lake
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, SparkSession
 from skipstone import col
 from skipstone import spark_adapter as sks
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 ROWS = 300
-REGIONS = {"north": "north", "a/b=c%d é": "a%2Fb%3Dc%25d é", None: "__HIVE_DEFAULT_PARTITION__"}
+REGIONS = ("north", "a%2Fb%3Dc%25d é", "__HIVE_DEFAULT_PARTITION__")  # as folders have them
 COLUMNS = ["id", "k", "x", "s", "year", "region"]
 
 
 def _id(k: int) -> str:
-    """Scattered, so that ranges say nothing."""
+    """Scattered, so that ranges prune nothing."""
     return f"id-{k * 7919 % 1_000_003:07d}"
 
 
@@ -51,36 +50,29 @@ def _file_rows(number: int) -> pa.Table:
     )
 
 
-def _write_lake(root: Path) -> None:
-    number = 0
-    for year in (2020, 2021):
-        for folder in REGIONS.values():
-            path = root / f"year={year}" / f"region={folder}"
-            path.mkdir(parents=True)
-            pq.write_table(_file_rows(number), path / "part.parquet", row_group_size=ROWS // 3)
-            number += 1
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("scan") / "lake"
-    _write_lake(root)
+def _indexed_lake(root: Path) -> Path:
+    for number, (year, region) in enumerate(itertools.product((2020, 2021), REGIONS)):
+        path = f"year={year}/region={region}/part.parquet"
+        make_file(root, path, _file_rows(number), row_group_size=ROWS // 3)
     with ss.create(root) as table:
         table.create_index("id", kind="bloom", fpp=0.001)
     return root
 
 
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _indexed_lake(tmp_path_factory.mktemp("scan") / "lake")
+
+
 @pytest.fixture
 def own_lake(tmp_path: Path) -> Path:
-    """A lake that a test may spoil."""
-    _write_lake(tmp_path / "lake")
-    ss.create(tmp_path / "lake").close()
-    return tmp_path / "lake"
+    """A lake that a test may damage."""
+    return _indexed_lake(tmp_path / "lake")
 
 
 @pytest.fixture
 def job_group(spark: SparkSession) -> Iterator[Callable[[], list[int]]]:
-    """The stages of every job run since: their numbers of tasks, a list a job."""
+    """The number of tasks of each job that ran since."""
     group = str(uuid.uuid4())
     spark.sparkContext.setJobGroup(group, "counted")
     tracker = spark.sparkContext.statusTracker()
@@ -88,7 +80,7 @@ def job_group(spark: SparkSession) -> Iterator[Callable[[], list[int]]]:
     def tasks() -> list[int]:
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [[tracker.getStageInfo(stage) for stage in job.stageIds] for job in jobs]
-        # of the stages that a long session has had, Spark forgets those first that were skipped
+        # a long session forgets stages: first those that it skipped
         return [sum(stage.numTasks for stage in of_job if stage is not None) for of_job in stages]
 
     yield tasks
@@ -96,19 +88,16 @@ def job_group(spark: SparkSession) -> Iterator[Callable[[], list[int]]]:
 
 
 def _rows(frame: DataFrame) -> list[str]:
-    """Rows in an order of their own; NaN equals NaN as text."""
+    """The rows as sorted texts, so that NaN equals NaN."""
     return sorted(repr(tuple(row)) for row in frame.collect())
 
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession, lake: Path) -> Iterator[DataFrame]:
-    """The oracle: the lake as Spark's own reader has it, filtered in memory, where nothing prunes."""
+    """The oracle: the lake by Spark's own reader, cached, so that nothing prunes."""
     frame = spark.read.parquet(str(lake)).select(COLUMNS).cache()
     yield frame
     frame.unpersist()
-
-
-# -- answers ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_form_of_a_predicate(spark: SparkSession, lake: Path) -> None:
@@ -132,58 +121,14 @@ def test_union_and_join_of_scans_with_different_predicates(spark: SparkSession, 
 
 
 @only_in_test_all
-def test_a_spark_filter_on_top_takes_nothing_from_the_frame_below(spark: SparkSession, lake: Path) -> None:
-    """With Spark's pushdown on: the defect below must not reach us."""
+def test_a_spark_filter_does_not_change_the_frame_below_it(spark: SparkSession, lake: Path) -> None:
+    """With Spark's pushdown on, a relation has one plan, in which the last filter wins: we must not take part."""
     session = spark.newSession()
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     frame = sks.scan(session, lake, "k < 600")
     assert frame.filter("k = 5").count() == 1
     assert frame.filter("k = 5").union(frame.filter("k = 301")).count() == 2
     assert frame.count() == 600
-
-
-@only_in_test_all
-@needs("pyspark", 4, 1, what="a data source in Python")
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="Spark keeps one plan a relation: the last filter wins")
-def test_sparks_own_pushdown_keeps_every_row(spark: SparkSession) -> None:
-    """The day that this passes, Spark is mended, and pushFilters may be thought of again."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo
-
-    class Reader(DataSourceReader):
-        def __init__(self):
-            self.wanted = None
-
-        def pushFilters(self, filters):
-            for one in filters:
-                if isinstance(one, EqualTo):
-                    self.wanted = one.value
-                else:
-                    yield one
-
-        def read(self, partition):
-            yield from ((k,) for k in range(10) if self.wanted is None or k == self.wanted)
-
-    class Source(DataSource):
-        @classmethod
-        def name(cls):
-            return "pushed_down"
-
-        def schema(self):
-            return "k int"
-
-        def reader(self, schema):
-            return Reader()
-
-    session = spark.newSession()
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    session.dataSource.register(Source)
-    frame = session.read.format("pushed_down").load()
-    assert frame.filter("k = 5").count() == 1
-    assert frame.filter("k = 5").union(frame.filter("k = 7")).count() == 2
-    assert frame.count() == 10
-
-
-# -- the data source --------------------------------------------------------------------------------------------------
 
 
 def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
@@ -198,8 +143,6 @@ def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None
 @only_in_test_all
 def test_a_catalog_table_is_refused(spark: SparkSession, lake: Path) -> None:
     """Spark would read it without its options."""
-    from pyspark.errors import AnalysisException
-
     sks.register(spark)
     with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE of_lake USING skipstone OPTIONS (path '{lake}')")
@@ -214,7 +157,7 @@ def test_index_elsewhere(spark: SparkSession, lake: Path, tmp_path: Path, monkey
 
 
 @only_in_test_all
-def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lake: Path) -> None:
+def test_a_scan_that_is_handed_over_stays_a_scan(spark: SparkSession, own_lake: Path) -> None:
     columns, where = ["k", "s"], [("k", "<", 500)]
     frame = sks.scan(spark, own_lake, where, columns, hand_over=True)
     before = _rows(frame)
@@ -222,7 +165,7 @@ def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lak
     assert sks.explain(frame).endswith("and prunes row groups by their footers")
     with ss.open(own_lake) as table, table.transaction() as tx:
         tx.remove([table.scan("k = 0").files().column("path")[0].as_py()])
-    assert _rows(frame) == before  # the file is no part of the table now, and lies there still
+    assert _rows(frame) == before  # the removed file is still on disk
     again = sks.refresh(frame)
     assert again.columns == columns and "handed over" in sks.explain(again)
     assert set(_rows(again)) < set(before)
@@ -231,31 +174,21 @@ def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lak
 
 
 def test_no_match_is_no_rows(spark: SparkSession, lake: Path) -> None:
-    """Pruned to nothing on the driver, and read to nothing by an executor."""
+    """The driver prunes every file, or an executor finds no row."""
     for where in ("k = -1", "year = 1999", "false", "k > 5 AND k < 6", "id = 'id-0007919' AND k > 1 AND x = 77"):
         found = sks.scan(spark, lake, where, columns=["s", "x"])
         assert found.collect() == []
         assert found.schema.simpleString() == "struct<s:string,x:double>"
 
 
-# -- what is not read -------------------------------------------------------------------------------------------------
-
-
 def test_one_job_of_few_tasks(spark: SparkSession, tmp_path: Path, job_group: Callable[[], list[int]]) -> None:
-    for number in range(40):
-        path = tmp_path / f"lake/{number}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        pq.write_table(pa.table({"k": np.arange(10) + 10 * number}), path)
-    ss.create(tmp_path / "lake").close()
-    assert len(sks.scan(spark, tmp_path / "lake", "k >= 5").collect()) == 395
-    tasks = job_group()
-    assert len(tasks) == 1
-    assert 2 <= tasks[0] <= 6  # 40 files of a megabyte's worth each to open, on two cores
+    lake = make_lake(tmp_path, ({"k": np.arange(10) + 10 * number} for number in range(40)))
+    assert len(sks.scan(spark, lake, "k >= 5").collect()) == 395
+    (tasks,) = job_group()
+    assert 2 <= tasks <= 6  # to open a file counts as a megabyte, and there are two cores
 
 
 def test_files_that_cannot_match_are_never_opened(spark: SparkSession, own_lake: Path) -> None:
-    with ss.open(own_lake) as table:
-        table.create_index("id", kind="bloom", fpp=0.001)
     for path in own_lake.glob("year=*/*/part.parquet"):
         if "year=2020/region=north" not in str(path):
             path.unlink()
@@ -264,40 +197,24 @@ def test_files_that_cannot_match_are_never_opened(spark: SparkSession, own_lake:
     assert "of 1 file in 1 task" in sks.explain(sks.scan(spark, own_lake, needle))
 
 
-def _spoil(path: Path, kept: int) -> None:
-    """Overwrites the pages of every row group but one; size and time stay."""
-    before = path.stat()
-    with pq.ParquetFile(path) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        chunks = [g.column(i) for n, g in enumerate(groups) if n != kept for i in range(g.num_columns)]
-        ranges = []
-        for chunk in chunks:
-            start = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
-            ranges.append((start, chunk.total_compressed_size))
+def _damage(path: Path, kept: int) -> None:
+    """Overwrite the pages of every row group except one. The size and the time stay."""
+    before, metadata = path.stat(), pq.read_metadata(path)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups) if i != kept]
     with path.open("r+b") as file:
-        for start, length in ranges:
-            file.seek(start)
-            file.write(b"\xff" * length)
+        for chunk in (group.column(i) for group in groups for i in range(group.num_columns)):
+            file.seek(min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))))
+            file.write(b"\xff" * chunk.total_compressed_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@pytest.mark.parametrize(
-    ("index", "inside", "outside"),
-    [("statistics", "k = 150", "k = 5"), ("bloom", f"id = '{_id(150)}'", f"id = '{_id(5)}'")],
-)
-def test_row_groups_that_cannot_match_are_never_read(
-    spark: SparkSession, own_lake: Path, index: str, inside: str, outside: str
-) -> None:
-    if index == "bloom":
-        with ss.open(own_lake) as table:
-            table.create_index("id", kind="bloom", fpp=0.001)
-    _spoil(own_lake / "year=2020/region=north/part.parquet", kept=1)
+@pytest.mark.parametrize("where", ["k = {}", "id = '{}'"])  # by statistics, and by a filter
+def test_row_groups_that_cannot_match_are_never_read(spark: SparkSession, own_lake: Path, where: str) -> None:
+    inside, outside = (where.format(k if where.startswith("k") else _id(k)) for k in (150, 5))
+    _damage(own_lake / "year=2020/region=north/part.parquet", kept=1)
     assert [row.k for row in sks.scan(spark, own_lake, inside).collect()] == [150]
-    with pytest.raises(Exception, match=r"(?i)page|thrift|deserializ|corrupt"):  # or nothing was spoiled
+    with pytest.raises(Exception, match=r"(?i)page|thrift|deserializ|corrupt"):
         sks.scan(spark, own_lake, outside).collect()
-
-
-# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
@@ -333,8 +250,6 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
 def test_errors_of_a_load_show_their_text(
     spark: SparkSession, lake: Path, options: dict[str, str], schema: str | None, message: str
 ) -> None:
-    from pyspark.errors import AnalysisException
-
     sks.register(spark)
     reader = spark.read.format("skipstone").options(**options)
     with pytest.raises(AnalysisException, match=message):
@@ -343,8 +258,6 @@ def test_errors_of_a_load_show_their_text(
 
 @pytest.mark.parametrize("how", ["missing", "overwritten"])
 def test_rule_38_another_identity_than_planned_raises(spark: SparkSession, own_lake: Path, how: str) -> None:
-    from pyspark.errors import PythonException
-
     frame = sks.scan(spark, own_lake, "k < 100")
     path = own_lake / "year=2020/region=north/part.parquet"
     if how == "missing":

@@ -1,26 +1,23 @@
-"""SQL text means what Spark means by it: in a session by its settings, elsewhere what all sessions mean."""
+"""SQL text means what it means to Spark: in a session by its settings, elsewhere what it means in all sessions."""
 
 from __future__ import annotations
 
 import datetime as dt
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
+from lake_strategies import commit_rows, make_lake
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from spark_frames import files_read, rows_of_each
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 MIDNIGHT = dt.datetime(2020, 1, 5, tzinfo=dt.UTC)
-TEXTS = {  # and how many of the four files they leave, in a session of New York
+TEXTS = {  # text: how many of the four files are read, in a session of New York
     "t >= timestamp '2020-01-05 00:00:00'": 2,
     "t = '2020-01-05 01:00:00'": 0,
     "T < '2020-01-05' AND K > 1": 2,
@@ -47,8 +44,7 @@ TEXTS = {  # and how many of the four files they leave, in a session of New York
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("texts") / "lake"
-    root.mkdir()
+    tables = []
     for number in range(4):
         ks = range(5 * number, 5 * number + 5)
         moments = [MIDNIGHT + dt.timedelta(hours=3 * (k - 8) + 1) for k in ks]
@@ -62,9 +58,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "day": pa.array([moment.date() for moment in moments], pa.date32()),
             "p": pa.array([{"q": k} for k in ks]),
         }
-        pq.write_table(pa.table(rows), root / f"{number}.parquet")
-    ss.create(root).close()
-    return root
+        tables.append(rows)
+    return make_lake(tmp_path_factory.mktemp("texts"), tables)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +77,7 @@ def _plain(spark: SparkSession, lake: Path) -> DataFrame:
     return spark.read.option("spark.sql.parquet.filterPushdown", "false").parquet(str(lake))
 
 
-def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path) -> None:
+def test_a_text_means_what_it_means_to_spark(eastern: SparkSession, lake: Path) -> None:
     plain, texts = _plain(eastern, lake), few_of(TEXTS, 5)
     expected = rows_of_each([plain.where(text).select("k", "t") for text in texts])
     scanned = [sks.scan(eastern, lake, text) for text in texts]
@@ -95,7 +90,7 @@ def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path) -> Non
     assert sks.scan(eastern, lake, "k = 7", columns=["s"]).columns == ["s"]
 
 
-def test_the_zone_the_case_and_ansi_are_the_sessions(spark: SparkSession, lake: Path) -> None:
+def test_zone_case_and_ansi_are_those_of_the_session(spark: SparkSession, lake: Path) -> None:
     text = "t >= timestamp '2020-01-05 00:00:00'"
     counts = []
     for zone in ("America/New_York", "Asia/Kolkata"):
@@ -115,15 +110,12 @@ def test_the_zone_the_case_and_ansi_are_the_sessions(spark: SparkSession, lake: 
 def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None:
     scanned = sks.scan(spark, lake, "k = 7", columns=["s"])
     assert "Filter" in scanned._jdf.queryExecution().analyzed().toString()
-    with ss.open(lake) as table, table.transaction() as tx:
-        tx.write(pa.table({"k": pa.array([7], pa.int32())}))
-    try:
-        assert (scanned.count(), sks.refresh(scanned).count()) == (1, 2)
-    finally:
-        with ss.open(lake, version=1) as table:
-            first = set(table.files()["path"].to_pylist())
-        with ss.open(lake) as table, table.transaction() as tx:
-            tx.remove([path for path in table.files()["path"].to_pylist() if path not in first])
+    with ss.open(lake) as table:
+        commit_rows(table, {"k": pa.array([7], pa.int32())})
+        try:
+            assert (scanned.count(), sks.refresh(scanned).count()) == (1, 2)
+        finally:
+            table.rollback()
 
 
 @pytest.mark.some_cases(2)
@@ -138,7 +130,9 @@ def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None
         ("s = 'it\\'s'", "sks.predicate"),
     ],
 )
-def test_a_text_away_from_a_session_depends_on_none(spark: SparkSession, lake: Path, text: str, reason: str) -> None:
+def test_a_text_without_a_session_depends_on_no_settings(
+    spark: SparkSession, lake: Path, text: str, reason: str
+) -> None:
     sks.register(spark)
     with pytest.raises(Exception, match=reason):
         spark.read.format("skipstone").options(where=text).load(str(lake)).collect()
@@ -146,7 +140,7 @@ def test_a_text_away_from_a_session_depends_on_none(spark: SparkSession, lake: P
         list(sks.prune_partition(["0.parquet"], sks.coarse(lake, ["k", "t"]), text))
 
 
-def test_a_text_that_means_one_thing_needs_no_session(spark: SparkSession, lake: Path) -> None:
+def test_a_text_with_one_meaning_needs_no_session(spark: SparkSession, lake: Path) -> None:
     sks.register(spark)
     text = "k = 7 AND day >= '2020-01-01' AND k > -1.5e0"
     assert spark.read.format("skipstone").option("where", text).load(str(lake)).count() == 1
@@ -155,7 +149,7 @@ def test_a_text_that_means_one_thing_needs_no_session(spark: SparkSession, lake:
 
 
 @only_in_test_all
-def test_a_predicate_travels(eastern: SparkSession, lake: Path) -> None:
+def test_a_predicate_is_pickled(eastern: SparkSession, lake: Path) -> None:
     text = "T >= timestamp '2020-01-05 00:00:00' AND k < 30"
     expected = _rows(_plain(eastern, lake).where(text))
     coarse = sks.coarse(lake, ["t"])

@@ -1,4 +1,4 @@
-"""Every type on its way into Spark: as Spark's own Parquet reader has it, or refused by name."""
+"""Every type in Spark: as Spark's own Parquet reader has it, or refused by name."""
 
 from __future__ import annotations
 
@@ -9,33 +9,28 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
 from hive_lakes import INFERRED, lake_of, rows_of
+from lake_strategies import make_lake
 from library_versions import needs
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame as DF
+from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F
-from pyspark.sql import types
 from pyspark.sql.pandas import types as pandas_types
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import spark_versions
 from skipstone.spark_adapter.wire_types import arrow_schema, spark_schema, wire_batches, wire_schema
 from spark_frames import rows_of_each
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 UTC = dt.UTC
 DECIMAL = decimal.Decimal
 
-# What Spark's own reader takes too: it is the oracle, for schemas and for values.
+# Spark's own reader reads these, too: it is the oracle for schemas and values.
 SHARED: dict[str, pa.Array] = {
     "flag": pa.array([True, None, False]),
     "i8": pa.array([-128, None, 127], pa.int8()),
@@ -77,11 +72,7 @@ SHARED: dict[str, pa.Array] = {
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    lake = tmp_path_factory.mktemp("types") / "lake"
-    lake.mkdir()
-    pq.write_table(pa.table(SHARED), lake / "part.parquet")
-    ss.create(lake).close()
-    return lake
+    return make_lake(tmp_path_factory.mktemp("types"), [SHARED])
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +102,7 @@ WHERE = [
 
 
 def test_predicates_on_types_mean_what_spark_means(spark: SparkSession, shared: Path, plain: DataFrame) -> None:
-    """With the session in UTC, as these tests have it. The oracle is cached: Spark's own pruning loses -0.0 for
-    `f32 = 0`."""
+    """The oracle is cached: Spark's own pruning loses -0.0 for `f32 = 0`."""
     names, wheres = ["text", "i32"], few_of(WHERE, 6)
     expected = rows_of_each([plain.where(where).select(names) for where in wheres])
     assert all(expected)
@@ -122,7 +112,7 @@ def test_predicates_on_types_mean_what_spark_means(spark: SparkSession, shared: 
 
 @only_in_test_all
 @needs("pyarrow", 19, what="decimal32")
-def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -> None:
+def test_types_that_sparks_reader_lacks(spark: SparkSession, tmp_path: Path) -> None:
     identity = uuid.UUID(int=7)
     ns = pa.array([-1_001, None, 1_999], pa.timestamp("ns", "Asia/Tokyo"))
     rows = pa.table(
@@ -137,47 +127,25 @@ def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -
             "void": pa.nulls(3),
         }
     )
-    pq.write_table(rows, tmp_path / "part.parquet")
-    ss.create(tmp_path).close()
-    found = sks.scan(spark, tmp_path)
+    found = sks.scan(spark, make_lake(tmp_path, [rows]))
     assert found.schema.simpleString() == (
         "struct<half:float,wide:decimal(38,2),small:decimal(3,1),uuid:binary,ns:timestamp,naive_ns:timestamp_ntz,"
         "list_ns:array<timestamp>,void:void>"
     )
-    first, middle, last = found.selectExpr(
-        "half",
-        "wide",
-        "small",
-        "uuid",
-        "unix_micros(ns)",
-        "naive_ns",
-        "transform(list_ns, t -> unix_micros(t))",
-        "void",
-    ).collect()
-    epoch, microsecond = dt.datetime(1970, 1, 1), dt.timedelta(microseconds=1)
-    assert tuple(first) == (
-        1.5,
-        DECIMAL("1.50"),
-        DECIMAL("1.5"),
-        identity.bytes,
-        -2,
-        epoch - 2 * microsecond,
-        [-2, None],
-        None,
-    )
-    assert tuple(middle) == (None,) * 8
-    assert tuple(last) == (
-        float("inf"), DECIMAL("-9.99"), DECIMAL("-9.9"), b"\xff" * 16, 1, epoch + microsecond, [1], None,
-    )  # fmt: skip
+    micros = ("unix_micros(ns)", "naive_ns", "transform(list_ns, t -> unix_micros(t))")
+    first, middle, last = found.selectExpr("half", "wide", "small", "uuid", *micros, "void").collect()
+    before, after = dt.datetime(1969, 12, 31, 23, 59, 59, 999_998), dt.datetime(1970, 1, 1, 0, 0, 0, 1)
+    assert first[:] == (1.5, DECIMAL("1.50"), DECIMAL("1.5"), identity.bytes, -2, before, [-2, None], None)
+    assert middle[:] == (None,) * 8
+    assert last[:] == (float("inf"), DECIMAL("-9.99"), DECIMAL("-9.9"), b"\xff" * 16, 1, after, [1], None)
 
 
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
     "kind", [pa.time64("us"), pa.duration("s"), pa.decimal256(60, 2), pa.struct([("t", pa.time32("ms"))])]
 )
-def test_a_type_that_spark_has_not_is_refused_by_name(spark: SparkSession, tmp_path: Path, kind: pa.DataType) -> None:
-    pq.write_table(pa.table({"good": [1], "bad": pa.nulls(1, kind)}), tmp_path / "part.parquet")
-    ss.create(tmp_path).close()
+def test_a_type_that_spark_lacks_is_refused_by_name(spark: SparkSession, tmp_path: Path, kind: pa.DataType) -> None:
+    make_lake(tmp_path, [{"good": [1], "bad": pa.nulls(1, kind)}])
     with pytest.raises(ss.SchemaError, match=r"column 'bad(\.t)?' is .* columns="):
         sks.scan(spark, tmp_path)
     assert sks.scan(spark, tmp_path, columns=["good"]).collect() == [(1,)]
@@ -185,31 +153,24 @@ def test_a_type_that_spark_has_not_is_refused_by_name(spark: SparkSession, tmp_p
     assert spark.read.format("skipstone").schema("good bigint").load(str(tmp_path)).collect() == [(1,)]
 
 
-OWN = types.StructType().add("x", types.DoubleType())
-
-
 class Point(types.UserDefinedType):
     @classmethod
     def sqlType(cls) -> types.StructType:
-        return OWN
-
-
-# Under their names in PySpark: 4.1 lacks some.
-NOT_KEPT = {
-    "variant": "VariantType",
-    "interval day to second": "DayTimeIntervalType",
-    "interval year to month": "YearMonthIntervalType",
-    "interval": "CalendarIntervalType",
-    "time": "TimeType",
-    "geometry": "GeometryType",
-    "geography": "GeographyType",
-}
+        return types.StructType().add("x", types.DoubleType())
 
 
 def _not_kept() -> Iterator[types.DataType]:
-    for name in NOT_KEPT.values():
-        if hasattr(types, name):
-            yield getattr(types, name)(4326) if name.startswith("Geo") else getattr(types, name)()
+    for name in (
+        "Variant",
+        "DayTimeInterval",
+        "YearMonthInterval",
+        "CalendarInterval",
+        "Time",
+        "Geometry",
+        "Geography",
+    ):
+        if kind := getattr(types, f"{name}Type", None):  # PySpark 4.1 lacks some
+            yield kind(4326) if name.startswith("Geo") else kind()
     yield Point()
     if hasattr(types.StringType(), "collation"):  # Spark 4
         yield types.StringType("UTF8_LCASE")
@@ -218,7 +179,7 @@ def _not_kept() -> Iterator[types.DataType]:
 
 
 @pytest.mark.parametrize("kind", list(_not_kept()), ids=str)
-def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataType) -> None:
+def test_a_type_that_would_be_read_as_another_is_not_written(kind: types.DataType) -> None:
     inner = types.StructType().add("x", types.ArrayType(kind))
     by_key = types.MapType(types.StringType(), inner)
     for nested, column in ((kind, "v"), (types.ArrayType(kind), "v"), (inner, r"v\.x"), (by_key, r"v\.x")):
@@ -231,7 +192,7 @@ def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataT
 @only_in_test_all
 @needs("pyarrow", 26, what="reading a file with Parquet's VARIANT")
 def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
-    """Arrow has its two binaries, and nothing that says what they are; Spark's reader fails where asked for them."""
+    """In Arrow it is a struct of two binaries without a mark; Spark's own reader fails to read those."""
     lake, nested = tmp_path / "lake", tmp_path / "nested"
     variant = "parse_json('{\"a\": 1}')"
     spark.sql(f"SELECT 1L AS k, {variant} AS v").write.parquet(str(lake))
@@ -240,15 +201,12 @@ def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
     sks.register(spark)
     for path, column in ((lake, "'v'"), (nested, r"'v\.x'")):
         sks.create(spark, path).close()
-        for read in (
-            lambda path=path: sks.scan(spark, path),
-            lambda path=path: sks.scan(spark, path, "k = 1", columns=["v"]),
-            lambda path=path: sks.read_parquet(spark, path),
-            lambda path=path: sks.read_parquet(spark, path, "k = 1", columns=["k", "v"]),
-            lambda path=path: sks.lookup(spark, path, keys, on="k"),
-        ):
-            with pytest.raises(ss.SchemaError, match=f"column {column} is a VARIANT"):
-                read()
+        for read in (sks.scan, sks.read_parquet):
+            for arguments in ((), ("k = 1", ["k", "v"])):
+                with pytest.raises(ss.SchemaError, match=f"column {column} is a VARIANT"):
+                    read(spark, path, *arguments)
+        with pytest.raises(ss.SchemaError, match=f"column {column} is a VARIANT"):
+            sks.lookup(spark, path, keys, on="k")
         with pytest.raises(AnalysisException, match=f"SchemaError: column {column} is a VARIANT"):
             spark.read.format("skipstone").load(str(path))
         for frame in (
@@ -268,9 +226,6 @@ def test_a_value_beyond_sparks_microseconds_is_named(tmp_path: Path) -> None:
         list(wire_batches(rows, wire_schema(rows.schema), "part.parquet"))
 
 
-# -- nested nanoseconds, rebuilt by us: against plain Python -----------------------------------------------------------
-
-
 def test_the_wire_is_sparks_own_arrow_schema() -> None:
     """Only the first batch of a partition is compared by Spark: what is declared must be what is sent."""
     schema = pa.schema([pa.field(name, array.type) for name, array in SHARED.items()])
@@ -279,7 +234,7 @@ def test_the_wire_is_sparks_own_arrow_schema() -> None:
 
 
 @needs("pyspark", 4, 2, what="to_arrow_schema(timezone=)")
-def test_arrow_schemas_of_a_pyspark_that_knows_no_timezone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_schemas_of_a_pyspark_without_timezone(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = pandas_types.to_arrow_schema
 
     def of_4_1(schema: types.StructType, timestamp_utc: bool = True) -> pa.Schema:
@@ -299,13 +254,9 @@ def test_batches_are_bounded() -> None:
     assert pa.Table.from_batches(batches).equals(rows)
 
 
-# -- partition columns ------------------------------------------------------------------------------------------------
-
-
 @only_in_test_all
 def test_partition_columns_as_spark_infers_them(spark: SparkSession, tmp_path: Path) -> None:
-    """By design: a path has no zone, and Spark's reading moves with the session's; a column of no type takes no value
-    later."""
+    """Two types differ by design: a path has no time zone, and a column without a type could take no value later."""
     found: list[DataFrame] = []
     expected: list[DataFrame] = []
     for name, (folders, _, _) in enumerate(INFERRED):
@@ -317,7 +268,7 @@ def test_partition_columns_as_spark_infers_them(spark: SparkSession, tmp_path: P
         assert mine.schema["p"].dataType.simpleString() == own, folders
         for frames, frame in ((found, mine), (expected, sparks)):
             frames.append(frame.select(F.lit(name), "x", F.col("p").cast("string")))
-    rows = [sorted(map(repr, functools.reduce(DF.union, frames).collect())) for frames in (found, expected)]
+    rows = [sorted(map(repr, functools.reduce(DataFrame.union, frames).collect())) for frames in (found, expected)]
     assert rows[0] == rows[1]
     assert len(rows[0]) == sum(len(folders) for folders, _, _ in INFERRED)
 

@@ -1,12 +1,10 @@
-"""Each verb once, as the table in docs/spark.md says: what a session can, and what it refuses. SKIPSTONE_SPARK may name
-another session than a local one (`spark_sessions.told`)."""
+"""Each verb once, with what a session refuses. SKIPSTONE_SPARK may describe another session than a local one."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import is_thorough, only_in_test_all
+from lake_strategies import make_file
 from library_versions import has
+from pyspark.sql import DataFrame, SparkSession
 from skipstone import spark_adapter as sks
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-FILES = 70  # so many that executors take part in what concerns files
+FILES = 70  # so many that executors share the work on files
 MORE = 5
 
 
@@ -31,26 +28,24 @@ def _rows(frame: DataFrame) -> list[tuple]:
 def _write(folder: Path, numbers: range) -> None:
     for number in numbers:
         ks = range(10 * number, 10 * number + 10)
-        pq.write_table(pa.table({"k": ks, "u": [f"u{k}" for k in ks]}), folder / f"{number:03}.parquet")
+        make_file(folder, f"{number:03}.parquet", {"k": ks, "u": [f"u{k}" for k in ks]})
 
 
 def test_every_verb(spark: SparkSession, tmp_path: Path) -> None:
-    lake, told = tmp_path / "lake", []
-    lake.mkdir()
+    lake, steps = tmp_path / "lake", set()
     _write(lake, range(FILES))
     sks.create(spark, lake).close()
 
     def report(step: str, done: int, total: int | None) -> None:
-        told.append(step)
+        steps.add(step)
 
     sks.create_index(spark, lake, "u", "bloom", progress=report)
     _read(spark, lake)
     _refused_over_connect(spark, lake)
 
     assert sks.delete(spark, lake, "k = 5").deleted == 1
-    merged = sks.merge(
-        spark, lake, spark.createDataFrame([(6, "v6"), (5, "u5")], "k bigint, u string"), on="k", progress=report
-    )
+    changes = spark.createDataFrame([(6, "v6"), (5, "u5")], "k bigint, u string")
+    merged = sks.merge(spark, lake, changes, on="k", progress=report)
     assert (merged.updated, merged.inserted) == (1, 1)
     assert _rows(sks.scan(spark, lake, "k < 8 AND k > 4")) == [(5, "u5"), (6, "v6"), (7, "u7")]
     sks.save(spark.createDataFrame([(-1, "w")], "k bigint, u string"), lake, progress=report)
@@ -68,14 +63,13 @@ def test_every_verb(spark: SparkSession, tmp_path: Path) -> None:
     removed = sks.clean(spark, lake, retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
     assert removed.num_rows > (FILES + MORE if is_clustered else 0)
     assert sks.scan(spark, lake).count() == 10 * (FILES + MORE) + 1
-    assert {"rows", "keys", "source", "files, parts"} <= set(told)
+    assert {"rows", "keys", "source", "files, parts"} <= steps
 
 
 def _read(spark: SparkSession, lake: Path) -> None:
     needle = sks.scan(spark, lake, "u = 'u5'")
-    assert (
-        _rows(needle) == _rows(sks.refresh(needle)) == _rows(sks.read_parquet(spark, lake, "u = 'u5'")) == [(5, "u5")]
-    )
+    for frame in (needle, sks.refresh(needle), sks.read_parquet(spark, lake, "u = 'u5'")):
+        assert _rows(frame) == [(5, "u5")]
     if hasattr(spark, "_jsparkSession"):
         assert "bloom(u)" in sks.explain(needle)
     newest = sks.scan(spark, lake, order_by=("k", "desc"), limit=2).collect()
@@ -112,13 +106,12 @@ def _refused_over_connect(spark: SparkSession, lake: Path) -> None:
                 verb()
 
 
-MANY = 1_500_000  # so much that an executor loads compiled kernels, where it has a compiler
+MANY = 1_500_000  # so many that an executor loads compiled kernels if it has a compiler
 
 
 @only_in_test_all  # test_spark_cluster.py runs it, too
 def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """The kernels of an executor and their plain twins make one filter and one sorted file: what reads them here, with
-    kernels of its own, finds no fault, and no row is lost."""
+    """Compiled kernels and their plain twins create one filter and one sorted file, which our kernels can read."""
     k = np.random.default_rng(5).permutation(MANY) * 2
     pq.write_table(pa.table({"k": k}), tmp_path / "part.parquet", row_group_size=MANY // 6)
     sks.create(spark, tmp_path).close()

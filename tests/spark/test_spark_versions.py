@@ -1,25 +1,20 @@
-"""Which version a view, a DataFrame and an overwrite go by (rule 46), and saves from threads."""
+"""The version that a view, a DataFrame and an overwrite use (rule 46), and saves from threads."""
 
 from __future__ import annotations
 
 import shutil
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
 from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import scanning
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.int64())])
 
@@ -44,9 +39,6 @@ def _ids(found: DataFrame | str) -> list[int]:
     return sorted(row[0] for row in found.select("id").collect())
 
 
-# -- what is read -----------------------------------------------------------------------------------------------------
-
-
 def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: SparkSession, lake: str) -> None:
     sks.view(spark, "the latest", lake, F.col("id") >= 1, columns=["id"])
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW over_it AS SELECT id + 100 AS id FROM `the latest` WHERE id < 50")
@@ -59,8 +51,7 @@ def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: 
             assert _ids(spark.table("`the latest`")) == [1, 2, 3, 4, 5, *later]
             assert _ids(spark.sql("SELECT id FROM over_it")) == [101, 102, 103, 104, 105, *(i + 100 for i in later)]
             assert _ids(frame) == [1, 2, 3, 4, 5] and _ids(scan) == [0, 1, 2, 3, 4, 5]
-        assert "2 of" not in sks.explain(spark.table("`the latest`"))
-        sks.view(spark, "the latest", lake, "id = 11")  # made anew: of all columns
+        sks.view(spark, "the latest", lake, "id = 11")  # again, with all columns
         assert spark.sql("SELECT * FROM `the latest`").collect() == [(11, 2)]
         sks.view(spark, "the latest", lake, F.length(F.col("id").cast("string")) == 1)  # Spark tests the rows
         assert _ids(spark.table("`the latest`")) == [0, 1, 2, 3, 4, 5]
@@ -72,7 +63,7 @@ def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: 
 def test_rule_46_a_view_of_all_rows_is_planned_once_per_version(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The frame is kept while the version and its files are those that it was made of."""
+    """The frame is kept until the version or its files change."""
     loads, load = [], scanning.scan
     monkeypatch.setattr(scanning, "scan", lambda *args, **named: loads.append(args) or load(*args, **named))
     sks.view(spark, "whole", lake)
@@ -80,13 +71,13 @@ def test_rule_46_a_view_of_all_rows_is_planned_once_per_version(
     try:
         for _ in range(2):
             assert _ids(spark.table("whole")) == list(range(6)) and _ids(spark.sql(twice)) == [1, 4]
-        assert len(loads) == 2  # when the view was made, and for the first query
+        assert len(loads) == 2  # for the view, and for the first query
         _add(lake, [9], p=0)
         assert _ids(spark.table("whole")) == [*range(6), 9]
         with ss.open(lake) as table:
             table.rollback()
         assert _ids(spark.table("whole")) == list(range(6))
-        _add(lake, [10], p=0)  # the same number of a version, of other rows
+        _add(lake, [10], p=0)  # the same version number, other rows
         assert _ids(spark.table("whole")) == [*range(6), 10]
         assert sks.delete(spark, lake, "id = 10").deleted == 1 and len(loads) == 5
         assert _ids(spark.table("whole")) == _ids(spark.table("whole")) == list(range(6))
@@ -103,7 +94,7 @@ def test_rule_46_a_view_of_all_rows_is_planned_once_per_version(
 
 
 @only_in_test_all
-def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> None:
+def test_rule_46_refresh_loads_the_newest_version(spark: SparkSession, lake: str) -> None:
     sks.register(spark)
     two_digits = F.length(F.col("id").cast("string")) == 2
     frames = [
@@ -116,16 +107,13 @@ def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> 
     _add(lake, [10, 40])
     assert [_ids(frame) for frame in frames] == before == [[0, 1, 2, 3, 4, 5], [1, 4], [], [4, 5]]
     load = frames.pop()
-    anew = [sks.refresh(frame) for frame in frames]
-    assert [_ids(f) for f in anew] == [[0, 1, 2, 3, 4, 5, 10, 40], [1, 4, 10, 40], [10, 40]]
-    assert [frame.columns for frame in anew] == [frame.columns for frame in frames]
+    newest = [sks.refresh(frame) for frame in frames]
+    assert [_ids(frame) for frame in newest] == [[0, 1, 2, 3, 4, 5, 10, 40], [1, 4, 10, 40], [10, 40]]
+    assert [frame.columns for frame in newest] == [frame.columns for frame in frames]
     assert _ids(sks.refresh(sks.refresh(frames[2]))) == [10, 40]
     for other in (load, frames[0].where("id = 1"), spark.range(1)):
         with pytest.raises(ss.InvalidArgumentError, match="refresh"):
             sks.refresh(other)
-
-
-# -- what is overwritten ----------------------------------------------------------------------------------------------
 
 
 def _loads(spark: SparkSession, lake: str) -> dict[str, DataFrame]:
@@ -133,19 +121,16 @@ def _loads(spark: SparkSession, lake: str) -> dict[str, DataFrame]:
     odd = (F.col("id") % 2 == 1) | (F.col("p") < 9)
     reader = spark.read.format("skipstone").option("version", 2)
     plain = reader.load(lake)
+    least = plain.agg(F.min("id")).scalar()
     return {
         "load": plain,
         "load of a schema": reader.schema("id long, p long").load(lake),
         "scan": sks.scan(spark, lake, odd),
         "read_parquet": sks.read_parquet(spark, lake),
         "read_parquet of nothing": sks.read_parquet(spark, lake, "id = 77"),
-        "beside another": spark.range(3).join(plain, "id"),
-        "in a subquery": spark.range(100, 101).selectExpr("id", "1L AS p").where(F.col("id") > _least(plain)),
+        "joined with another": spark.range(3).join(plain, "id"),
+        "in a subquery": spark.range(100, 101).selectExpr("id", "1L AS p").where(F.col("id") > least),
     }
-
-
-def _least(frame: DataFrame):
-    return frame.agg(F.min("id")).scalar()
 
 
 def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark: SparkSession, lake: str) -> None:
@@ -166,20 +151,20 @@ def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark
     assert {str(path.relative_to(lake)) for path in Path(lake).rglob("*.parquet")} == stays
 
     one = sks.scan(spark, lake, version=2).where("p = 1").selectExpr("id + 20 AS id", "p")
-    sks.save(one, lake, "overwrite", partitionOverwriteMode="dynamic")  # what changed lies elsewhere
+    sks.save(one, lake, "overwrite", partitionOverwriteMode="dynamic")  # other partitions changed
     assert _ids(lake) == [0, 2, 3, 5, 9, 21, 24]
     with pytest.raises(ss.CommitConflictError, match="p=1/"):
         sks.save(one, lake, "overwrite", partitionOverwriteMode="dynamic")
     sks.save(sks.scan(spark, lake, "id < 5"), lake, "overwrite")
     assert _ids(lake) == [0, 2, 3]
     sks.save(sks.scan(spark, lake, version=2), lake, "overwrite", read_version=ss.open(lake).version)
-    sks.save(sks.scan(spark, lake, version=2), lake)  # what is appended conflicts with none
+    sks.save(sks.scan(spark, lake, version=2), lake)  # an append never conflicts
     assert _ids(lake) == sorted([*range(6), *range(6)])
 
 
 @only_in_test_all
 def test_any_session_saves_with_the_version_that_was_read(spark: SparkSession, tmp_path: Path) -> None:
-    """From its own thread and from others; test_spark_cluster.py runs it over Spark Connect, too."""
+    """test_spark_cluster.py runs it over Spark Connect, too."""
     path = str(tmp_path / "saved")
 
     def rows(first: int, last: int) -> DataFrame:
@@ -220,7 +205,7 @@ def test_any_session_saves_with_the_version_that_was_read(spark: SparkSession, t
 
 
 @only_in_test_all
-def test_a_frame_that_rests_on_none_of_it_overwrites_what_is_there(spark: SparkSession, lake: str, tmp_path: Path):
+def test_a_frame_of_another_table_overwrites_the_newest_version(spark: SparkSession, lake: str, tmp_path: Path):
     other = str(tmp_path / "other")
     sks.save(sks.scan(spark, lake), other, "overwrite", partitioning="p")
     _add(lake, [9])
@@ -231,28 +216,9 @@ def test_a_frame_that_rests_on_none_of_it_overwrites_what_is_there(spark: SparkS
             sks.save(sks.scan(spark, other), lake, mode, **more)
 
 
-# -- threads ----------------------------------------------------------------------------------------------------------
-
-
-def _in_a_thread(action: Callable[[], object]) -> None:
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-
-
 @only_in_test_all
 def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
-    """Python's threads have no active session of Spark, and Spark looks for a save's source there alone."""
+    """Threads of Python have no active session, and Spark looks for the source of a save only there."""
     other = spark.newSession()
     other.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
 
@@ -263,15 +229,16 @@ def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
         sks.register(session)
         rows(session, first).write.format("skipstone").mode("append").save(lake)
 
-    _in_a_thread(lambda: sks.save(rows(spark, 10), lake))
-    _in_a_thread(lambda: plainly(other, 11))
+    for save in (lambda: sks.save(rows(spark, 10), lake), lambda: plainly(other, 11)):
+        with ThreadPoolExecutor(1) as pool:  # a new thread
+            pool.submit(save).result()
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(sks.save, rows((spark, other)[i % 2], 12 + i), lake) for i in range(3)]
         done += [pool.submit(inheritable_thread_target(spark)(sks.save), rows(spark, 15), lake)]
         done += [pool.submit(plainly, (spark, other)[i], 16 + i) for i in range(2)]
         assert [future.result() for future in done] == [None] * 6
     assert _ids(lake) == [*range(6), *range(10, 18)]
-    # each by its own session's settings, whatever session the thread had before
+    # Each save follows the settings of its session, whatever session the thread had before.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(sks.register, spark).result()
         pool.submit(sks.save, rows(other, 31), lake, "overwrite").result()

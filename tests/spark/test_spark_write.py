@@ -1,4 +1,4 @@
-"""`df.write.format("skipstone")`: what Spark wrote is what the table holds, once, or the table is as it was."""
+"""`df.write.format("skipstone")`: the table contains the rows once, or stays as it was."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,22 +20,20 @@ import skipstone as ss
 from example_counts import examples, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lake_strategies import commit_rows, make_file, make_lake
 from library_versions import needs
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.source import SkipstoneSource
-from skipstone.spark_adapter.wire_types import names_in, to_table_types, wire_batches, wire_schema
+from skipstone.spark_adapter.wire_types import names_in, spark_schema, to_table_types, wire_batches, wire_schema
 from test_spark_types import SHARED
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 NOW = dt.timedelta(0)
 
 
 def save(frame: DataFrame, path: object, mode: str = "append", **options: object) -> None:
-    """A plain save."""
     sks.register(frame.sparkSession)
     frame.write.format("skipstone").mode(mode).options(**options).save(str(path))
 
@@ -45,9 +41,6 @@ def save(frame: DataFrame, path: object, mode: str = "append", **options: object
 def rows_of(path: object) -> Counter:
     rows = ss.open(str(path)).scan().to_table()
     return Counter(zip(*(rows[name].to_pylist() for name in sorted(rows.column_names)), strict=True))
-
-
-# -- modes ------------------------------------------------------------------------------------------------------------
 
 
 def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: Path) -> None:
@@ -107,8 +100,8 @@ def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
 
 @only_in_test_all
 def test_a_plain_save_after_a_scan_that_was_handed_over(spark: SparkSession, tmp_path: Path) -> None:
-    """Such a scan reads by Spark's own source, and yet the session knows ours, which a thread without one then has."""
-    session = spark.newSession()  # which knows nothing of what others registered
+    """Spark's own source reads such a scan; our source is registered all the same, also in another thread."""
+    session = spark.newSession()  # without what other tests registered
     ss.create(tmp_path / "lake", schema=pa.schema([("k", pa.int64())]))
     session.range(3).withColumnRenamed("id", "k").write.parquet(str(tmp_path / "rows"))
     ss.create(tmp_path / "rows").close()
@@ -124,13 +117,6 @@ def test_a_plain_save_after_a_scan_that_was_handed_over(spark: SparkSession, tmp
 
 
 @only_in_test_all
-def test_a_key_makes_a_retry_count_once(spark: SparkSession, tmp_path: Path) -> None:
-    for _ in range(2):
-        save(spark.range(3), tmp_path / "lake", key="night-7")
-    assert rows_of(tmp_path / "lake") == {(0,): 1, (1,): 1, (2,): 1}
-
-
-@only_in_test_all
 def test_sizes_of_files_and_row_groups(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     save(spark.range(0, 1000, 1, 1), lake, row_group_rows=100, file_rows=400)
@@ -141,15 +127,11 @@ def test_sizes_of_files_and_row_groups(spark: SparkSession, tmp_path: Path) -> N
     assert sorted(ss.open(lake).files()["row_count"].to_pylist()) == [232, 256, 256, 256]  # 8 bytes a row
 
 
-# -- types ------------------------------------------------------------------------------------------------------------
-
-
 @only_in_test_all
 @needs("pyarrow", 21, what="writing a fixed-size list with a null")
-def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    """A table of every type, read and written into an empty one of the same types, and into one that is made."""
+def test_every_type_is_read_as_it_was_written(spark: SparkSession, tmp_path: Path) -> None:
+    """From a table of every type into an empty one of the same types, and into one that the save creates."""
     table, copy, made = tmp_path / "lake", tmp_path / "copy", tmp_path / "made"
-    table.mkdir()
     inner = pa.struct([("n", pa.uint16()), ("t", pa.list_(pa.timestamp("ms")))])
     columns = SHARED | {
         "half": pa.array([np.float16(1.5), None, np.float16("nan")], pa.float16()),
@@ -158,8 +140,7 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) ->
         "pair": pa.array([[1, None], None, [3, 255]], pa.list_(pa.uint8(), 2)),
         "inner": pa.array([{"n": 7, "t": [0]}, None, {"n": None, "t": None}], inner),
     }
-    pq.write_table(pa.table(columns), table / "part.parquet")
-    original = ss.create(table)
+    original = ss.open(make_lake(table, [columns]))
     ss.create(copy, schema=original.schema)
     frame = sks.scan(spark, table).coalesce(1)
     for zone, target in (("UTC", copy), ("America/New_York", copy), ("UTC", made)):
@@ -240,8 +221,7 @@ def _values(kind: pa.DataType) -> st.SearchStrategy:
 
 @settings(max_examples=examples(7))
 @given(st.data())
-def test_the_way_there_and_back_changes_nothing(data: st.DataObject) -> None:
-    """Any values of any types, as they go to Spark and come from it again."""
+def test_values_sent_to_spark_and_back_do_not_change(data: st.DataObject) -> None:
     kind = data.draw(KINDS)
     values = data.draw(st.lists(_values(kind), min_size=1, max_size=5))
     start = data.draw(st.integers(0, len(values) - 1))
@@ -268,17 +248,13 @@ ROWS = st.lists(
 
 @settings(max_examples=examples(4, 200))
 @given(st.lists(ROWS, max_size=3))
-def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
-    """Through the writer, as Spark calls it; an empty text and the null partition's name are null, as Hive has it."""
-    schema = StructType()
-    for name, kind in (("n", "long"), ("x", "double"), ("s", "string"), ("p", "string"), ("b", "boolean")):
-        schema = schema.add(name, kind)
-    types = pa.schema(
-        [("n", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("p", pa.string()), ("b", pa.bool_())]
-    )
+def test_any_rows_of_any_tasks_are_added_once(tasks: list) -> None:
+    """By the writer, as Spark calls it. An empty text and the null partition's name are null, as in Hive."""
+    kinds = {"n": pa.int64(), "x": pa.float64(), "s": pa.string(), "p": pa.string(), "b": pa.bool_()}
+    types = pa.schema(list(kinds.items()))
     with tempfile.TemporaryDirectory() as folder:
         options = {"path": f"{folder}/lake", "partitioning": "p, b"}
-        writer = pickle.loads(pickle.dumps(SkipstoneSource(options).writer(schema, False)))
+        writer = pickle.loads(pickle.dumps(SkipstoneSource(options).writer(spark_schema(types), False)))
         batches = [
             pa.RecordBatch.from_pylist([dict(zip(types.names, r, strict=True)) for r in t], types) for t in tasks
         ]
@@ -291,17 +267,13 @@ def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
         assert table.verify(deep=True) == []
 
 
-# -- refusals, before any task runs -----------------------------------------------------------------------------------
-
-
 @only_in_test_all
-def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_raised_before_any_task_runs(spark: SparkSession, tmp_path: Path) -> None:
     lake, bare = tmp_path / "lake", tmp_path / "bare"
     ss.create(lake, schema=pa.schema([("id", pa.int64()), ("s", pa.string()), ("p", pa.int32())]), partitioning=["p"])
-    bare.mkdir()
-    pq.write_table(pa.table({"a": [1]}), bare / "x.parquet")
+    make_file(bare, "x.parquet", {"a": [1]})
     frame = spark.range(1)
-    for data, path, options, told in (
+    for data, path, options, message in (
         (frame.selectExpr("id", "1 AS extra"), lake, {}, "SchemaError: the table has no column 'extra'"),
         (frame.selectExpr("'x' AS id"), lake, {}, "SchemaError: column 'id' is int64"),
         (frame.selectExpr("id", "id AS ID"), lake, {}, "SchemaError: the rows have two columns for 'id'"),
@@ -314,7 +286,7 @@ def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkS
         (frame.selectExpr("interval 1 day AS i"), tmp_path / "new", {}, "SchemaError: column 'i'"),
         (frame, tmp_path / "new", {"partitioning": "q"}, "SchemaError: partition column 'q'"),
     ):
-        with pytest.raises(AnalysisException, match=f"(?s){told}"):
+        with pytest.raises(AnalysisException, match=f"(?s){message}"):
             save(data, path, **options)
     assert ss.open(lake).version == 1 and not (tmp_path / "new/.skipstone").exists()
     assert not (bare / ".skipstone").exists()
@@ -322,7 +294,7 @@ def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkS
         save(frame, lake, "errorifexists")
 
 
-def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> None:
+def test_columns_are_matched_by_name_and_by_case_only_if_two_names_differ_in_it() -> None:
     table = pa.schema([("id", pa.int64()), ("t", pa.string()), ("T", pa.string())])
     assert names_in(table, ["T", "ID", "t"]) == ["T", "id", "t"]
     with pytest.raises(ss.SchemaError, match="two columns for 'id'"):
@@ -332,30 +304,17 @@ def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> 
         names_in(twice, ["Ab"])
 
 
-# -- what goes wrong while it runs ------------------------------------------------------------------------------------
-
-
-def _with_side_effect(frame: DataFrame, effect: Callable[[], None]) -> DataFrame:
-    """The same rows; `effect` happens in an executor, after the writer was made and before it commits."""
-
-    def act(batches):
-        effect()
-        yield from batches
-
-    return frame.mapInArrow(act, frame.schema)
-
-
 def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     ss.create(lake, schema=pa.schema([("n", pa.uint8())]))
     save(spark.range(100).selectExpr("cast(id AS smallint) AS n"), lake)
     before, files = rows_of(lake), set(lake.glob("*.parquet"))
-    for frame, told in (
+    for frame, message in (
         (spark.range(0, 400, 1, 2).selectExpr("cast(id AS smallint) AS n"), "SchemaError: column 'n' is uint8"),
         (spark.range(0, 400, 1, 2).selectExpr("cast(raise_error('odd') AS smallint) AS n"), "odd"),
     ):
         for mode in ("append", "overwrite"):
-            with pytest.raises(PySparkException, match=told):
+            with pytest.raises(PySparkException, match=message):
                 save(frame, lake, mode, row_group_rows=10, file_rows=20)
     table = ss.open(lake)
     assert (table.version, rows_of(lake)) == (2, before)
@@ -363,40 +322,6 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_pa
     assert (ss.open(lake).version, rows_of(lake)) == (2, before)
     table.clean(min_age=NOW, delete_data=True)  # what a task left that was killed, if any was
     assert set(lake.glob("*.parquet")) == files and table.verify(deep=True) == []
-
-
-@only_in_test_all
-def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    lake = tmp_path / "lake"
-    path = str(lake)
-    save(spark.range(2), lake)
-
-    def add() -> None:
-        with ss.open(path).transaction() as tx:
-            tx.write(pa.table({"id": [50]}))
-
-    save(_with_side_effect(spark.range(9, 10, 1, 1), add), lake, "overwrite")
-    assert rows_of(lake) == {(9,): 1, (50,): 1}
-
-    def replace() -> None:
-        with ss.open(path).transaction() as tx:
-            tx.write(pa.table({"id": [60]}))
-            tx.overwrite()
-
-    with pytest.raises(AnalysisException, match="CommitConflictError"):
-        save(_with_side_effect(spark.range(9, 10, 1, 1), replace), lake, "overwrite")
-    table = ss.open(lake)
-    assert rows_of(lake) == {(60,): 1} and table.verify(deep=True) == []
-    assert set(table.files()["path"].to_pylist()) >= {p.name for p in lake.glob("*.parquet")} - _gone(table)
-
-
-def _gone(table: ss.Table) -> set[str]:
-    return set(table.handle.snapshot.removed_files()["path"].to_pylist())
-
-
-# -- the writer by itself: what Spark does with it on a cluster --------------------------------------------------------
 
 
 def _writer(lake: Path, overwrite: bool = False, **options: str):
@@ -408,8 +333,8 @@ def _batches(*values: int):
     return iter([pa.RecordBatch.from_pydict({"id": pa.array(values, pa.int64())})])
 
 
-def test_of_attempts_that_all_finished_the_messages_count(tmp_path: Path) -> None:
-    """A retry after a lost answer, and a speculative twin: Spark takes one message a partition."""
+def test_only_the_attempts_whose_messages_arrive_count(tmp_path: Path) -> None:
+    """A retry after a lost answer, and a speculative attempt: Spark passes one message per partition."""
     lake = tmp_path / "lake"
     writer = _writer(lake)
     assert len(pickle.dumps(writer)) < 5_000
@@ -426,7 +351,7 @@ def test_of_attempts_that_all_finished_the_messages_count(tmp_path: Path) -> Non
     assert rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1} and ss.open(lake).verify(deep=True) == []
 
 
-def test_an_abort_takes_some_messages_and_a_commit_all(tmp_path: Path) -> None:
+def test_an_abort_accepts_missing_messages_and_a_commit_does_not(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     writer = _writer(lake)
     done = writer.write(_batches(1))
@@ -438,6 +363,24 @@ def test_an_abort_takes_some_messages_and_a_commit_all(tmp_path: Path) -> None:
     assert ss.open(lake).version == 1
 
 
+def test_an_overwrite_keeps_what_others_add_and_conflicts_with_what_they_replace(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    old = _writer(lake)
+    old.commit([old.write(_batches(0))])
+    first, second = (_writer(lake, overwrite=True) for _ in range(2))
+    commit_rows(ss.open(lake), {"id": [50]})
+    first.commit([first.write(_batches(9))])
+    assert rows_of(lake) == {(9,): 1, (50,): 1}
+    task = second.write(_batches(10))
+    with pytest.raises(ss.CommitConflictError):
+        second.commit([task])
+    second.abort([task])
+    table = ss.open(lake)
+    assert rows_of(lake) == {(9,): 1, (50,): 1} and table.verify(deep=True) == []
+    removed = table.handle.snapshot.removed_files()["path"].to_pylist()
+    assert {p.name for p in lake.glob("*.parquet")} <= {*table.files()["path"].to_pylist(), *removed}
+
+
 def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     writer = _writer(lake)
@@ -447,7 +390,7 @@ def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
     assert ss.open(lake).version == 1
 
 
-def test_two_saves_may_make_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_saves_may_create_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skipstone.spark_adapter import source as module
 
     lake = tmp_path / "lake"
@@ -466,7 +409,6 @@ def test_two_saves_may_make_the_same_table(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_writer_loads_neither_numba_nor_the_sql_parser(tmp_path: Path) -> None:
-    """A small task costs what its process loads."""
     program = f"""
 import pickle, sys
 import pyarrow as pa

@@ -45,8 +45,8 @@ def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None
     return SparkSession.builder.master(master).appName("skipstone-tests").config(map=settings).getOrCreate()
 
 
-def told(url: str, options: Mapping[str, str] | None = None, archive: Path | None = None) -> str:
-    """What `elsewhere` reads.
+def described(url: str, options: Mapping[str, str] | None = None, archive: Path | None = None) -> str:
+    """The text that `elsewhere` reads.
 
     Args:
         url: a cluster's, spark://..., or a Spark Connect server's, sc://...
@@ -57,7 +57,7 @@ def told(url: str, options: Mapping[str, str] | None = None, archive: Path | Non
 
 
 def elsewhere(text: str, workdir: Path) -> SparkSession:
-    """The session that `told` described, in a process that has none."""
+    """The session of a text of `described`, in a process that has none."""
     from pyspark.sql import SparkSession
 
     wanted = json.loads(text)
@@ -76,7 +76,7 @@ def elsewhere(text: str, workdir: Path) -> SparkSession:
 
 
 def _has_package(session: SparkSession) -> list[bool]:
-    """Whether executors find the package, by what many tasks say."""
+    """For each of many tasks: whether its executor finds the package."""
 
     def found(_: int) -> bool:
         import importlib.util
