@@ -97,12 +97,12 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
     tables = {name: rows_of(documents[name]) for name in _BENCHMARKS if name in documents}
     every = [row for rows in tables.values() for row in rows]
     verdicts = [row.verdict for row in every]
-    yield "# Results"
-    yield ""
+    yield from ("# Results", "")
     yield "This page compares Skipstone with the best other system in each task. Each table is one run on one machine:"
-    yield "compare the times within a row. *ours / theirs* is the median ratio over the rounds: below 1 Skipstone is"
-    yield "faster, up to 1.1 the row is even. The *floor* is the least time in which the answer can be read without a"
-    yield "search. Each linked page has all rows and systems. `make bench NAME=page` writes this page."
+    yield "compare the times within a row. *ours / theirs* is the median ratio over the rounds: up to 1 Skipstone won, up"
+    yield "to 1.1 the row is even (before rounding). The *floor* is a simple program of the same run that knows the place"
+    yield "of the answer, or writes the result without a commit; Skipstone can be faster. Linked pages have all rows and"
+    yield "systems, and the inverse ratio, `/ us`. `make bench NAME=page` writes this page."
     yield ""
     yield '<picture><source media="(prefers-color-scheme: dark)" srcset="results-dark.svg">'
     yield '<img alt="Times of Skipstone and of the best other systems" src="results-light.svg"></picture>'
