@@ -27,7 +27,7 @@ SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
-# Hundreds of processes begin in a run of the tests: each would compile every module anew.
+# Hundreds of processes begin in a run of the tests: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all floors torture check format bench docs wheel clean distclean

@@ -51,13 +51,13 @@ class _Advising(Exception):
         return self.hint_worded(_PYTHON)
 
     def worded(self, words: Mapping[str, str]) -> str:
-        """The message and the hint in the words of a face, given by name. A hint that names what the face lacks is
-        left out."""
+        """Return the message and the hint in the terms of an interface, by name. A hint that names what the interface
+        lacks is left out."""
         hint = self.hint_worded(words)
         return f"{self.bare_message}; {hint}" if hint else self.bare_message
 
     def hint_worded(self, words: Mapping[str, str]) -> str | None:
-        """The hint in the words of a face; None where there is none, or it names what the face lacks."""
+        """Return the hint in the terms of an interface; None if there is none, or it names what the interface lacks."""
         try:
             return None if self._hint is None else self._hint.format_map(words)
         except KeyError:

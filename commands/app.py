@@ -42,7 +42,7 @@ _EPILOG = (
     "Every command accepts --json (for machines: stdout contains JSON only; an error is a JSON object on stderr). "
     "--debug, anywhere, shows tracebacks; --storage-option NAME=VALUE, anywhere and repeated, opens object stores, as "
     "do environment variables like AWS_ACCESS_KEY_ID, which other users of the machine cannot see. "
-    "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, doctor, inspect or demo found something "
+    "Status: 0 done; 1 an error; 2 invalid arguments; 3 verify, doctor, inspect or demo found something "
     "wrong; 4 a conflict with another writer, nothing changed: try again; 5 scan or sync is done, but files are "
     "quarantined, and their rows are missing; 130 interrupted."
 )

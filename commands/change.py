@@ -16,7 +16,7 @@ from .output import answer, confirm, count_of, first_lines
 
 Yes = Annotated[bool, Option(help="Do it without asking.")]
 DryRun = Annotated[bool, Option(help="Only show which files and how many rows would change.")]
-Key = Annotated[str | None, Option(metavar="NAME", help="A retry under the same name changes nothing again.")]
+Key = Annotated[str | None, Option(metavar="NAME", help="A retry with the same key has no effect.")]
 
 
 def delete(

@@ -44,7 +44,7 @@ def create(
         OnMisfit, Option(help="Files that do not fit the others: end with an error, or quarantine them.")
     ] = "raise",
     ignore_deletes: Annotated[
-        bool, Option(help="Index a folder whose index is missing, though deleted rows return.")
+        bool, Option(help="Index a folder whose index is missing, even if deleted rows reappear.")
     ] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -89,9 +89,9 @@ def sync(
     new_types: Annotated[
         NewTypes, Option(help="Columns that files have in a wider type: widen the table's, or quarantine the files.")
     ] = "widen",
-    refresh: Annotated[bool, Option(help="Then update every index.")] = False,
+    refresh: Annotated[bool, Option(help="Also update every index.")] = False,
     every: Annotated[
-        float | None, Option(metavar="SECONDS", minimum=0.001, help="Again and again, until it is interrupted.")
+        float | None, Option(metavar="SECONDS", minimum=0.001, help="Repeat every N seconds until interrupted.")
     ] = None,
     as_json: AsJson = False,
 ) -> Status:

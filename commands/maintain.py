@@ -46,7 +46,7 @@ _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
 
 
 def optimize(table: OpenTable, as_json: AsJson = False) -> None:
-    """Cover what indexes lack, tighten aggregates, merge runs. Readers are not disturbed."""
+    """Index missing files, recompute bounds, merge runs. Readers are not disturbed."""
     before = table.version
     table.optimize()
     is_new = table.version != before
@@ -64,7 +64,7 @@ def clean(
     dry_run: Annotated[bool, Option(help="Only show what would be removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what only old versions name, and what writers that died left behind."""
+    """Remove files that only old versions name, and files of writers that failed."""
     age = _age(min_age)
     before = table.version
     removed = table.clean(retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run)

@@ -14,9 +14,9 @@ Catalog = Annotated[str, Argument(metavar="CATALOG.toml", help='Tables: [tables.
 def serve(
     catalog: Catalog,
     host: Annotated[
-        str, Option(metavar="ADDRESS", help="Any but this machine's own needs --token-file.")
+        str, Option(metavar="ADDRESS", help="Other addresses than localhost need --token-file.")
     ] = "127.0.0.1",
-    port: Annotated[int, Option(metavar="N", minimum=0, help="0: one that is free.")] = 8181,
+    port: Annotated[int, Option(metavar="N", minimum=0, help="0: any free port.")] = 8181,
     token_file: Annotated[
         str | None, Option(metavar="FILE", help="Requests need one of its tokens, one per line.")
     ] = None,

@@ -38,7 +38,7 @@ from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
-from .state.publishing import Leftovers
+from .state.publishing import UnpublishedFiles
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
 from .storage.threads import STAT_THREADS, prefetched, threads_for
@@ -85,7 +85,7 @@ def create(
         files: exactly these files; nothing is listed. A list of paths, whose footers are read; or an Arrow table as for
             `Transaction.add_files` (path, size_bytes, row_count, ...), with `schema`: then no file is read, and files
             need not be readable.
-        columns: which columns get statistics (default: all, up to a limit).
+        columns: which columns get statistics (default: the first 100, counting each field of a struct).
         index_path: the folder of the index (default: `.skipstone` in the table). It may be on another storage.
         storage_options: endpoint, region and credentials of an object store, with the names of deltalake, obstore or
             fsspec. By default they come from the environment and from roles. They stay in memory and are never shown.
@@ -139,7 +139,7 @@ def create(
     is_hive = partitioning is not None
     declared = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_declared = isinstance(declared, pa.Table)
-    with with_index_folder(storage, index_storage) as root_ns, Leftovers() as leftovers:
+    with with_index_folder(storage, index_storage) as root_ns, UnpublishedFiles() as leftovers:
         listed, start_ns, folders = empty_table(LISTED), time.time_ns(), set[str]()
         if not is_declared:
             listed = _listed(storage, index_storage, files, schema, report, folders, is_there=place is not None)
@@ -314,4 +314,4 @@ def _partition_fields(
 def _check_columns(columns: Sequence[str] | None, schema: pa.Schema) -> None:
     for name in columns or ():
         if field_index(schema, name.split(".")[0]) < 0 and field_index(schema, name) < 0:
-            raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")
+            raise SchemaError(f"columns=: no column {name!r}; the columns are {', '.join(schema.names)}")

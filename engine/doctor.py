@@ -172,7 +172,7 @@ def _java() -> Iterator[Check]:
 def _table(
     location: str | os.PathLike[str], index_path: str | os.PathLike[str] | None, options: Mapping[str, str] | None
 ) -> Iterator[Check]:
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             handle = open_handle(location, index_path=index_path, storage_options=options)
@@ -186,7 +186,7 @@ def _table(
             return
     try:
         yield Check("table", OK, _described(handle))
-        yield from (Check("table", WARNING, str(one.message)) for one in heard)
+        yield from (Check("table", WARNING, str(one.message)) for one in caught)
         parts: list[tuple[str, Callable[[Handle], Iterator[Check]]]] = [
             ("storage", lambda one: _storage(one.index_storage)),
             ("clock", _clock),
@@ -225,7 +225,7 @@ def _storage(storage: Storage) -> Iterator[Check]:
     try:
         is_first = storage.put_if_absent(path, first)
     except StorageError as error:
-        remedy = "reading works; to commit, get the right to write, or keep the index elsewhere: --index-path"
+        remedy = "reading works; to commit, get write permission, or keep the index elsewhere: --index-path"
         yield Check("storage", WARNING, f"nothing can be written: {error}", remedy)
         return
     try:
@@ -234,7 +234,7 @@ def _storage(storage: Storage) -> Iterator[Check]:
             yield Check("storage", OK, f"{storage.uri}: conditional writes work")
         else:
             remedy = "never let two writers commit at the same time, or keep the index where conditional writes work"
-            yield Check("storage", PROBLEM, f"{storage.uri}: two writers could both put one name", remedy)
+            yield Check("storage", PROBLEM, f"{storage.uri}: two writers could both create the same file", remedy)
     finally:
         storage.delete(path)
 

@@ -193,7 +193,7 @@ class Handle:
         """Let this handle read its version with one state of the log, which is that of the version or a later one.
         Raises InvalidArgumentError if there is no log."""
         if self.log is None:
-            raise InvalidArgumentError(f"{self.location}: follows no log of another format")
+            raise InvalidArgumentError(f"{self.location}: this table is a plain directory, which has no log")
         self._snapshot = self._with_remedy(self._with_log(self.instant, position))
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:

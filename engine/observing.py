@@ -1,9 +1,9 @@
-"""What the library tells of its work: an event for each plan, each version it publishes, each index it builds.
+"""Events: one for each plan, each version that is published, and each index that is built.
 
-An event goes to the hooks that `observe` was given, and to the log under the name "skipstone", at INFO: nothing is
-shown unless the program asks for it, as by `logging.basicConfig(level=logging.INFO)`. A plan that takes longer than the
-variable SKIPSTONE_SLOW_PLAN_MS says is logged as a warning, with its steps. Events hold locations, predicates and
-counts, never storage options.
+An event is passed to the hooks of `observe`, and to the log with the name "skipstone", at INFO: nothing is shown unless
+the program configures it, for example by `logging.basicConfig(level=logging.INFO)`. A plan that takes longer than the
+variable SKIPSTONE_SLOW_PLAN_MS is logged as a warning, with its steps. Events contain locations, predicates and counts,
+never storage options.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def emit(event: Event) -> None:
     for hook in _hooks:
         try:
             hook(event)
-        except Exception as error:  # the work goes on, whatever happens to those who look at it
+        except Exception as error:  # a failing hook must not stop the work
             log(f"the hook {hook!r} failed: {error!r}")
 
 

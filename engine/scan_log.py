@@ -1,8 +1,8 @@
-"""A local file of what scans asked and skipped, a JSON object a line: for `Table.advise`, and for people.
+"""A local file of queries and the files that they skipped, one JSON object per line: for `Table.advise` and people.
 
 Off by default. `open(scan_log=)` or the variable SKIPSTONE_SCAN_LOG turns it on. A line is written when the files of a
-plan are known, by one append and without a lock, so that processes may share a file. Whatever goes wrong with it is
-logged (`observing.py`), and never reaches the scan.
+plan are known, by one append and without a lock, so that processes may share a file. If that fails, the error is logged
+(`observing.py`), and the scan continues.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Changes(NamedTuple):
 
 
 def check_answers(handle: Handle) -> None:
-    """Called for each query: says if answers lack rows, because the directory changed or files are quarantined."""
+    """Called for each query. Warn if results may be incomplete: the directory changed, or files are quarantined."""
     check_stale(handle)
     handle.check_quarantined()
 
@@ -95,7 +95,7 @@ def check_stale(handle: Handle) -> None:
         handle.reported_changes = None
         return
     if handle.on_stale == "sync":
-        sync_stale(handle)
+        sync_for_query(handle)
         return
     message = f"{handle.location} changed since the last sync ({changes}), so queries use version {handle.version}"
     hint = "{sync} updates the table"
@@ -142,7 +142,7 @@ def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[
     return Changes(*(tuple(sorted(paths)) for paths in (appeared - both, removed - both, both)))
 
 
-def sync_stale(handle: Handle) -> None:
+def sync_for_query(handle: Handle) -> None:
     """Syncs for a query."""
     from .commit.sync import sync_table
 

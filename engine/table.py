@@ -20,7 +20,7 @@ from .handle import Handle
 from .scan.plan import Plan
 from .scan.planning import PlannedScan
 from .scan.request import ScanRequest, read_columns
-from .stale import check_answers, sync_stale
+from .stale import check_answers, sync_for_query
 
 if TYPE_CHECKING:
     import polars as pl
@@ -296,7 +296,7 @@ class Table:
             try:
                 made.planning.check_files(np.ones(made.planning.pruned.units.count, dtype=bool), every=True)
             except NotReadableError:
-                sync_stale(self.handle)
+                sync_for_query(self.handle)
                 made = plan()
         return made
 
@@ -577,7 +577,7 @@ class Table:
             return result
         from .commit.indexing import refresh_all
 
-        return result.moved_to(refresh_all(self.handle, progress=_reported(progress)))
+        return result.with_version(refresh_all(self.handle, progress=_reported(progress)))
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Index the files that indexes do not cover, drop statistics of removed files, recompute the bounds of their
@@ -740,9 +740,9 @@ class Table:
         """Delete the rows for which `where` is TRUE. Rows for which it is FALSE or NULL stay.
 
         The files that contain such rows are rewritten without them, in one commit over the newest version. Every index
-        then covers the new files; if 50,000 rows or more are rewritten, a second version adds them to secondary
-        indexes. Rows that others append concurrently stay. The old files stay on storage for older versions; other
-        readers of the directory see them until `clean(delete_data=True)`.
+        then covers the new files; if 50,000 rows or more are rewritten and another writer commits first, a second
+        version adds them to secondary indexes. Rows that others append concurrently stay. The old files stay on storage
+        for older versions; other readers of the directory see them until `clean(delete_data=True)`.
 
         deltalake or pyiceberg changes a table that follows a Delta or Iceberg log. Any concurrent commit to it is a
         conflict, and the indexes are updated after the commit. Open Iceberg tables by their catalog.

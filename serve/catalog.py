@@ -21,7 +21,7 @@ from ..engine.storage.places import is_uri
 from ..errors import InvalidArgumentError, SkipstoneError, is_integer
 from .manifests import write_manifests
 from .plans import CheckedFiles, plan
-from .presented import PLANNING, Presented, Snapshot
+from .presented import PLANNING, IcebergView, Snapshot
 
 Name = tuple[str, ...]
 _KEYS = ("path", "index_path", "storage_options", "manifest_files")
@@ -36,14 +36,14 @@ class ServedTable:
     location: str
     options: dict[str, Any]
     manifest_files: int
-    _newest: Presented | None = None
+    _newest: IcebergView | None = None
     _known: dict[int, Snapshot | None] = field(default_factory=dict)
     _written: dict[tuple, str] = field(default_factory=dict)  # the list of manifests of each snapshot
     _checked: CheckedFiles = field(default_factory=dict)
 
-    def newest(self) -> Presented:
+    def newest(self) -> IcebergView:
         """Return the table at the newest version, with the newest state of its log. Raises as `skipstone.open`."""
-        newest, last = Presented(open_table(self.location, **self.options), self._known), self._newest
+        newest, last = IcebergView(open_table(self.location, **self.options), self._known), self._newest
         if last is not None and last.state == newest.state:
             return last  # with the parts of it that are in memory
         if last is not None and last.instant.table_id != newest.instant.table_id:
@@ -53,7 +53,7 @@ class ServedTable:
         self._newest = newest
         return newest
 
-    def at(self, snapshot_id: int | None, current: Presented) -> Presented:
+    def at(self, snapshot_id: int | None, current: IcebergView) -> IcebergView:
         """Return the table at a snapshot. Raises InvalidArgumentError for one that the metadata do not list."""
         if snapshot_id is None or snapshot_id == current.snapshot_id:
             return current
@@ -61,7 +61,7 @@ class ServedTable:
             raise InvalidArgumentError(f"the table has no snapshot {snapshot_id}")
         name = "version" if current.kind == DIRECTORY else "log_version"
         options = {**self.options, name: snapshot_id - (current.kind == DELTA)}
-        return Presented(open_table(self.location, **options))
+        return IcebergView(open_table(self.location, **options))
 
     def plan(self, request: dict[str, Any], *, is_raw: bool) -> dict[str, Any]:
         """Return the answer to a request, as `plans.checked_request` returns it. Raises as `plans.plan` and `at`."""
@@ -83,7 +83,7 @@ class ServedTable:
             try:
                 if key not in self._written:
                     if files_left < 0:
-                        raise InvalidArgumentError("of so many files only if the catalog says so in manifest_files")
+                        raise InvalidArgumentError("more than manifest_files files; raise manifest_files")
                     self._written[key] = write_manifests(current, self.at(key[1], current), self._checked)
                 snapshot = {**snapshot, "manifest-list": self._written[key]}
             except SkipstoneError as error:

@@ -15,10 +15,10 @@ from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
 from ..engine.state.paths import SERVED_FOLDER
 from .plans import CheckedFiles, made_files
-from .presented import Presented
+from .presented import IcebergView
 
 
-def write_manifests(current: Presented, planned: Presented, checked: CheckedFiles) -> str:
+def write_manifests(current: IcebergView, planned: IcebergView, checked: CheckedFiles) -> str:
     """Write the manifest of a snapshot and the list of manifests. Return the location of the list. Clients use the
     metadata of `current`. Raises NotReadableError for files that they would misread."""
     metadata, number, storage = current.parsed, planned.snapshot_id, planned.handle.index_storage

@@ -30,7 +30,7 @@ from ..engine.scan.request import ScanRequest
 from ..engine.storage import Entry, is_outside
 from ..errors import InvalidArgumentError, NotReadableError, SchemaError
 from .expressions import predicate
-from .presented import Presented
+from .presented import IcebergView
 from .schemas import NameMapping, ids_of
 
 _FIELDS = {"snapshot-id": int, "min-rows-requested": int, "case-sensitive": bool, "select": list}
@@ -52,7 +52,7 @@ def checked_request(body: Any) -> dict[str, Any]:
 
 
 def plan(
-    current: Presented, planned: Presented, request: dict[str, Any], checked: CheckedFiles, *, is_raw: bool
+    current: IcebergView, planned: IcebergView, request: dict[str, Any], checked: CheckedFiles, *, is_raw: bool
 ) -> dict[str, Any]:
     """Return the answer to a request of a client that has the table's metadata of `current` and reads it at `planned`.
     `checked`: the files that were compared before; new ones are added. `is_raw`: dates and times of partitions are sent
@@ -98,7 +98,7 @@ def plan(
 
 
 def made_files(
-    planned: Presented, mapping: NameMapping, planning: PlannedScan, checked: CheckedFiles
+    planned: IcebergView, mapping: NameMapping, planning: PlannedScan, checked: CheckedFiles
 ) -> Iterator[Planned]:
     """Yield the files of a table that is presented as Iceberg. Raises NotReadableError if clients misread one."""
     planned.handle.check_quarantined()  # this warns
@@ -112,7 +112,7 @@ def made_files(
         yield _file(planned, path, size_bytes, checked[path, size_bytes, *rest], partition), []
 
 
-def iceberg_files(planned: Presented, planning: PlannedScan) -> Iterator[Planned]:
+def iceberg_files(planned: IcebergView, planning: PlannedScan) -> Iterator[Planned]:
     """Yield the files of an Iceberg table. Manifests are read, once per snapshot, for deletes and partition values."""
     kept, types = planning.pruned.units.files, planned.partition_types
     if len(types) == 1 and not any(types.values()) and planning.pruned.units.readable.all():
@@ -128,7 +128,7 @@ def iceberg_files(planned: Presented, planning: PlannedScan) -> Iterator[Planned
         yield files[0], files[1:]
 
 
-def _file(planned: Presented, path: str, size_bytes: int, rows: int, partition: list, spec_id: int = 0) -> DataFile:
+def _file(planned: IcebergView, path: str, size_bytes: int, rows: int, partition: list, spec_id: int = 0) -> DataFile:
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path if is_outside(path) else f"{planned.table.location}/{path}",
@@ -142,7 +142,7 @@ def _file(planned: Presented, path: str, size_bytes: int, rows: int, partition: 
 
 
 def _checked_files(
-    planned: Presented, mapping: NameMapping, planning: PlannedScan, rows: pa.Table, checked: CheckedFiles
+    planned: IcebergView, mapping: NameMapping, planning: PlannedScan, rows: pa.Table, checked: CheckedFiles
 ) -> list[tuple]:
     """Return the keys of the files in `checked`. Raise NotReadableError for a file that a client would misread."""
     schemas, numbers = planned.instant.file_schemas, pc.unique(rows.column("schema_id")).to_pylist()

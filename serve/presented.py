@@ -34,7 +34,7 @@ _UNWRITTEN = "not-written-see-the-table-property-skipstone.manifests.avro"
 Snapshot = tuple[dict[str, Any], Schema]  # as the metadata contains it, and its schema
 
 
-class Presented:
+class IcebergView:
     """A table at the version that a handle sees. Threads may share one.
 
     instant       the version, with the newer state of its log if there is one
@@ -167,7 +167,7 @@ class Presented:
                 columns[name] = (number, schema.find_type(number)) if known and known[0] == number else None
         return columns
 
-    def filter_columns(self, planned: Presented) -> dict[str, FilterColumn]:
+    def filter_columns(self, planned: IcebergView) -> dict[str, FilterColumn]:
         """Return the columns by which a client's filter prunes the files of a listed version, by name."""
         instant, floats = planned.instant, set()
         for file in instant.file_schemas:  # clients compare 32-bit floats in 32 bits, whatever the table's type

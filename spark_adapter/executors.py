@@ -30,7 +30,7 @@ from ..engine.lakes.directory import entries_of
 from ..engine.open import open_table
 from ..engine.state import IndexState
 from ..engine.state.paths import task_path
-from ..engine.state.publishing import Leftovers
+from ..engine.state.publishing import UnpublishedFiles
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
 from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
 from ..engine.verify import Finding, file_findings
@@ -192,7 +192,7 @@ class Executors:
 def _attach_part(places: _Places, transaction: str, reading: FooterReading, listed: pa.Table) -> TaskResult:
     """Read the footers of listed files, and write their task index file."""
     index_storage, path = places.index_storage(), task_path(transaction, f"attached-{uuid.uuid4().hex[:12]}")
-    with Leftovers() as leftovers:
+    with UnpublishedFiles() as leftovers:
         leftovers.add(index_storage, path)
         return attach_files(places.storage(), index_storage, path, list(entries_of(listed)), reading)
 
@@ -203,7 +203,7 @@ def _build_part(places: _Places, version: int, transaction: str, index: IndexSta
     opened = open_table(
         places.location, version=version, index_path=places.index_location, storage_options=places.options
     )
-    with opened as table, Leftovers() as leftovers:
+    with opened as table, UnpublishedFiles() as leftovers:
         job = BuildContext(transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
         while files.num_rows:
             parts.append(kind.build_part(table.handle, index, files, job))

@@ -168,7 +168,7 @@ def decode_predicate(text: str) -> Any:
 
 
 class _PredicateUnpickler(pickle.Unpickler):
-    """Loads the classes of predicates and nothing else: whoever may write SQL may write an option."""
+    """Load the classes of predicates and nothing else: options may be untrusted, because SQL text can set them."""
 
     def find_class(self, module: str, name: str) -> object:
         if module in _TREE_MODULES and "." not in name:

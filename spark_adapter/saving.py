@@ -1,7 +1,7 @@
 """`save`: a DataFrame into a table, from any thread, with a check of the versions that it was read from.
 
-An overwrite of what an older version held would remove, unread, what others added since. A plain save cannot know which
-version its rows came from; `save` reads that from the DataFrame's plan.
+An overwrite of rows that were read from an older version would remove concurrent appends. A plain save does not have
+the version that its rows are from; `save` reads it from the DataFrame's plan.
 """
 
 from __future__ import annotations

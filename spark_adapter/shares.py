@@ -1,9 +1,9 @@
-"""Files dealt out to Spark's tasks, and what one task does with its share of them.
+"""Files assigned to Spark's tasks, and what one task does with its share of them.
 
-A Python task of Spark costs tens of milliseconds whatever it does. So a partition of Spark holds enough bytes to be
-worth one, and there are a few a core, so that an uneven one is evened out. There are more only where they would grow
-too large, because a cluster that grows with its work shows few cores at first. A file larger than its part of the work
-is cut: its row groups are dealt out by number, which every executor does alike without knowing how many there are.
+A Python task of Spark costs tens of milliseconds in any case. So a partition of Spark contains enough bytes to be worth
+one, and there are a few per core, so that an uneven one is evened out. There are more only if they would be too large,
+because a cluster that grows with its work shows few cores at first. A file larger than its part of the work is divided:
+its row groups are assigned by number, which every executor does in the same way without their count.
 
 An executor needs nothing but its partition. It reads the files' own fine indexes, at offsets that the driver sent, and
 the data; no footer of the index, and no instant.

@@ -239,9 +239,9 @@ class SkipstoneWriter(DataSourceArrowWriter):
 
 
 def writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> SkipstoneWriter:
-    """The writer of a DataFrame's rows into a table, which is made where nothing is.
+    """Return the writer of a DataFrame's rows into a table, which is created if missing.
 
-    Raises SchemaError where such columns cannot go into the table; InvalidArgumentError for a table that follows
+    Raises SchemaError if the table cannot contain such columns; InvalidArgumentError for a table that follows
     another format's log, and for a directory of Parquet files without an index.
     """
     from .wire_types import arrow_schema, check_incoming, names_in
@@ -281,7 +281,7 @@ def _open_or_create(request: WriteRequest, rows: pa.Schema) -> Table:
 
 
 def _check_new(request: WriteRequest) -> None:
-    """Raises InvalidArgumentError where Parquet files lie that would not be in the new table."""
+    """Raise InvalidArgumentError if the folder contains Parquet files that would not be in the new table."""
     from ..engine.lakes.directory import list_parquet
     from ..engine.storage import open_storages
 

@@ -89,7 +89,7 @@ class Trial:
             partitioned = all("=" in path for path in self.sizes)
             if not partitioned:
                 raise InvalidArgumentError(
-                    f"{self.handle.location}: its paths do not say its partitions, so that no sample can be indexed"
+                    f"{self.handle.location}: partition values are not in the paths, so no sample can be indexed"
                 )
         with tempfile.TemporaryDirectory(prefix="skipstone-advice-") as folder:
             handle = self._indexed(os.path.join(folder, "index"))

@@ -204,7 +204,7 @@ def _check_names(base: Instant, wanted: Alteration) -> None:
     for name in wanted.drop:
         if name in wanted.rename or name in wanted.widen:
             other = "renamed" if name in wanted.rename else "widened"
-            raise SchemaError(f"column {name!r} is dropped and {other} in one call; ask for one of the two")
+            raise SchemaError(f"column {name!r} is dropped and {other} in one call; do one per call")
 
 
 def _unknown(schema: pa.Schema, name: str) -> str:
@@ -250,7 +250,7 @@ def _schema(base: Instant, wanted: Alteration) -> tuple[pa.Schema, dict[str, int
     check_table_schema(schema, base.partitioning)
     unclear = _unclear(schema) - _unclear(base.schema)
     if unclear:
-        raise SchemaError(f"two columns could be meant by {min(unclear)!r}; take a name without a dot")
+        raise SchemaError(f"two columns could be meant by {min(unclear)!r}; use a name without a dot")
     return schema, numbers
 
 

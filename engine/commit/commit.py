@@ -26,7 +26,7 @@ from ..lakes.table_marker import MARKER, write_marker
 from ..observing import Event, emit, is_observed, ms_since
 from ..state import Instant, Run, Timeline, new_transaction_id
 from ..state.lsm import RunWriter
-from ..state.publishing import Leftovers, Look, look, since
+from ..state.publishing import Look, UnpublishedFiles, look, since
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage, StorageError, Usage, reading_of
 from ..storage.threads import side_by_side
@@ -56,7 +56,7 @@ class WriteBatch:
     transaction: str
     base: Instant
     storage: WriteBuffer
-    leftovers: Leftovers = field(default_factory=Leftovers)
+    leftovers: UnpublishedFiles = field(default_factory=UnpublishedFiles)
     read_from: int = -1
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ def commit(
 
     Raises CommitConflictError if another commit removed or added the same file (if the batch begins before the first
     version: if there was any), SchemaError if a file does not fit. If it raises an error of Skipstone's, nothing of the
-    edit is visible; only an interrupt can be raised after the edit is visible (see `Leftovers`).
+    edit is visible; only an interrupt can be raised after the edit is visible (see `UnpublishedFiles`).
     """
     if batch is None:
         with write_batch(handle, base) as batch:

@@ -64,7 +64,7 @@ def check_slices(
         lost &= ~to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
         if lost.any():
             paths = files.column("path").filter(from_numpy(lost)).to_pylist()
-            raise CommitConflictError(f"{paths[0]}: {reason}; read the table again and decide again", paths=paths)
+            raise CommitConflictError(f"{paths[0]}: {reason}; refresh() the table and try again", paths=paths)
 
 
 def _is_grouped(result: TaskResult) -> bool:
@@ -170,7 +170,7 @@ def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
     except NotATableError as error:
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {version}, from which the input of this overwrite was read, no longer "
-            f"exists ({error}); read the table again and decide again"
+            f"exists ({error}); refresh() the table and read its input again"
         ) from error
 
 
@@ -186,7 +186,7 @@ def check_unchanged(read: Snapshot, now: Snapshot, texts: Sequence[pa.Array | pa
     if changed:
         raise CommitConflictError(
             f"{changed[0]}: another commit changed what is overwritten since version {read.instant.version}, from "
-            "which the input was read; read the table again and decide again",
+            "which the input was read; refresh() the table and read its input again",
             paths=changed,
         )
 

@@ -20,7 +20,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
 from ..handle import Handle
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
-from ..state.publishing import Leftovers
+from ..state.publishing import UnpublishedFiles
 from ..state.runs import RunReaders
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec
@@ -90,6 +90,6 @@ class DistributedTransaction:
         data, index = open_storages(spec.location, spec.index_location, spec.storage_options)
         if is_resumed(index, self.id) or may_be_named(Timeline(index), self.table_id, self.version, self.id):
             return
-        leftovers = Leftovers()
+        leftovers = UnpublishedFiles()
         add_results(leftovers, results, data, index)
         leftovers.remove()

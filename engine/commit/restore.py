@@ -65,7 +65,7 @@ def rollback(handle: Handle, n: int) -> int:
         if newest.version != base.version:
             raise CommitConflictError(
                 f"version {base.version} cannot be rolled back: version {newest.version} is above it; refresh() the "
-                "table and decide again",
+                "table and try again",
                 hint=_ANY_VERSION,
             )
 

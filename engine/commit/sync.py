@@ -96,7 +96,7 @@ def sync_directory(
 
     instant = commit(handle, "sync", plan, base=base)
     assert work is not None
-    return instant, work.result.moved_to(instant.version)
+    return instant, work.result.with_version(instant.version)
 
 
 def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution) -> list[str] | None:
@@ -151,7 +151,7 @@ def _check_directory(handle: Handle, latest: Instant) -> None:
     the directory is not mounted, which is no reason to remove every file."""
     place = handle.storage.kind()
     if place == "file" or (place is None and latest.totals["files"]):
-        raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
+        raise NotATableError(f"{handle.location}: no such directory; if it is deleted, remove() its files")
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class SyncResult(int):
         self.widened = dict(widened or {})
         return self
 
-    def moved_to(self, version: int) -> SyncResult:
+    def with_version(self, version: int) -> SyncResult:
         """Return the same result for a later version."""
         return SyncResult(version, *self.__getnewargs__()[1:])
 

@@ -27,7 +27,7 @@ from ..indexes.task_result import TaskResult, temporary_paths
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
 from ..state.lsm import RunWriter
 from ..state.paths import paths_of, task_path
-from ..state.publishing import Leftovers
+from ..state.publishing import UnpublishedFiles
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
 from ..storage.wrappers import WriteBuffer
@@ -64,7 +64,7 @@ class Transaction:
         self._writer: TaskWriter | None = None
         self._is_open = self._is_kept_alive = False
         self._process = os.getpid()
-        self._leftovers = Leftovers()
+        self._leftovers = UnpublishedFiles()
         self._earlier: Instant | None = None
         self._index_storage = WriteBuffer(handle.index_storage)
 
@@ -362,7 +362,7 @@ def spec_of(handle: Handle, transaction: str) -> TaskSpec:
     )
 
 
-def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Storage, index: Storage) -> None:
+def add_results(leftovers: UnpublishedFiles, results: Iterable[TaskResult], data: Storage, index: Storage) -> None:
     """Record what tasks wrote, so that it is removed with their transaction."""
     for result in results:
         for path in result.written:

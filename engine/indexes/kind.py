@@ -2,9 +2,7 @@
 
 The callers maintain the coverage of all kinds in the same way: an index covers the segments in its coverage, minus the
 holes. A kind reports which files it left out; it never declares a file covered. An index of an unknown kind stays
-unchanged, covers no new file, and prunes nothing.
-
-Code that builds, commits and merges is imported where it is called, because a scan does not need it.
+unchanged, covers no new file, and prunes nothing. Code that builds, commits and merges is imported where it is called.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from ..predicates.required_texts import Required
     from ..progress import Progress
     from ..state.lsm import RunWriter
-    from ..state.publishing import Leftovers
+    from ..state.publishing import UnpublishedFiles
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage
@@ -56,7 +54,7 @@ class BuildContext:
     """
 
     transaction: str
-    leftovers: Leftovers
+    leftovers: UnpublishedFiles
     progress: Progress | None = None
     part: str = ""
     publish_s: float = field(default_factory=lambda: PUBLISH_S)
@@ -287,6 +285,7 @@ class IndexKind(Protocol):
     name                 the name of the kind
     is_compound          True: several columns form one key, in their order. False: each column is indexed separately
     covers_delta_logs    it can prove something about files that are not base files
+    reads_data           its build reads the data files, not only their footers
     joins_runs           a commit reads small runs whole, in order to join them
     stores_values        its runs contain readable values or parts of values; a filter contains only bits of hashes
     lists_rows           its entries are the rows with given values: `rows_reader` returns a reader
@@ -340,7 +339,7 @@ class IndexKind(Protocol):
         ...
 
     def of_new_columns(
-        self, handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+        self, handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: UnpublishedFiles
     ) -> IndexState:
         """Return the index for columns that `altered` adds and that no live file has; unchanged if it proves nothing
         about these files."""

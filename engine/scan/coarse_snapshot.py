@@ -1,8 +1,8 @@
-"""Pruning somewhere else: all that planning by some columns asks of an index, carried to who has files to read.
+"""Send the parts of an index that pruning by some columns needs to executors, which have files to read.
 
-What is carried are the very ranges of the index that planning reads, as they lie there, compressed; whoever receives
-them prunes by the same code as any scan. Of the index only the fine parts of his own files are left to read, at offsets
-that he brought along.
+The parts are the ranges of the index that planning reads, unchanged and compressed. An executor prunes by the same code
+as any scan. It still reads from the index the fine parts of its own files, at offsets that are sent with the other
+parts.
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ class Coarse:
 
 
 def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER_BYTES, where: object = None) -> Coarse:
-    """What pruning by some columns takes of the version that a handle reads. `filter_bytes`: of the coarse levels of
-    filters so much is carried at most; those beyond are asked where they lie. `where`: of the filters only what
-    pruning by this predicate asks is carried.
+    """Return what pruning by some columns needs of the version that a handle reads. `filter_bytes`: at most so many
+    bytes of the coarse levels of filters are included; the rest is read from storage. `where`: of the filters only what
+    pruning by this predicate reads is included.
 
-    Raises PredicateError for a predicate that cannot be read;  SchemaError for a column that is not there.
+    Raises PredicateError for a predicate that cannot be read; SchemaError for a column that does not exist.
     """
     snapshot = handle.snapshot
     instant = _about(snapshot.instant, columns)

@@ -45,7 +45,7 @@ VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they sav
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
 _LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
-_RANGES_MAX = 200  # ranges of more rows: blocks of an n-gram index are 1,024 rows
+_RANGES_MAX = 200  # ranges of more rows: blocks of an n-gram index have about 2,048 rows
 _DUCKDB_ROWS_PER_NAMED_ROW = 2048  # that are decoded: a vector
 _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read together
 # Of more files with positions of their own, and so with a SELECT each, the condition on values is tested if there is

@@ -3,7 +3,7 @@
     text -> tree -> a plan over empty tables (`duckdb_sql_plan`) -> conditions per use of a table -> a scan each
     -> `read_parquet` of what is left, in the table's place -> a relation
 
-Only the plan of the query tells what to skip, and the query itself runs unchanged: a condition that is not understood
+Only the plan of the query decides what to skip, and the query itself runs unchanged: a condition that is not understood
 prunes nothing. On a connection of the caller nothing is set or created.
 """
 
@@ -84,14 +84,14 @@ def sql(
     Returns a relation, which DuckDB runs when its rows are fetched. It is fixed to the versions that the tables have
     now. Other tables of the query are read as they are now: call again after they changed.
 
-    Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for bad arguments, and
-    NotReadableError for files that are missing or changed.
+    Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for bad arguments and for a
+    DuckDB before 2.0, and NotReadableError for files that are missing or changed.
     """
     lakes = {name.casefold(): one for name, one in tables.items() if hasattr(one, "handle") and hasattr(one, "scan")}
     if not lakes:
         raise InvalidArgumentError('no table of Skipstone is given: sql("SELECT ... FROM lake", lake=ss.open(path))')
     if not is_supported():
-        raise InvalidArgumentError(f"sql() needs DuckDB 2.0 or later, and {duckdb.__version__} is installed")
+        raise InvalidArgumentError(f"sql() needs DuckDB 2.0 or newer, not {duckdb.__version__}: pip install -U duckdb")
     with no_fork():
         objects = {name: one for name, one in tables.items() if name.casefold() not in lakes}
         planned = _Query(_Session(con, objects, query), lakes)

@@ -154,7 +154,7 @@ def duckdb_relation(plan: RowSource, connection: DuckDBPyConnection | None) -> D
 
     connection = duckdb.default_connection() if connection is None else connection
     if not isinstance(connection, duckdb.DuckDBPyConnection):
-        raise InvalidArgumentError(f"connection= is of duckdb.connect(), not {connection!r}")
+        raise InvalidArgumentError(f"connection= must be a DuckDB connection, not {connection!r}")
     return connection.from_arrow(LakeDataset(plan))
 
 

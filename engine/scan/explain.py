@@ -186,7 +186,7 @@ def why(plan: PlannedScan) -> list[WhyKept]:
 
 
 def kept_lines(plan: PlannedScan) -> list[str]:
-    """Why files are kept, in lines: the commonest reasons, each with what would help. None where no predicate asks."""
+    """Return lines: the commonest reasons why files are kept, and what would help. Empty without a predicate."""
     reasons = why(plan)
     if not reasons or reasons[0].reason is Reason.NO_PREDICATE:
         return []

@@ -100,11 +100,11 @@ def is_rounded(dtype: pa.DataType, compared_as: pa.DataType) -> bool:
 
 
 def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
-    """The tuples of a table of keys, whose columns bear the names of the table's, of which these are the types. Those
-    with a null are no key: null equals nothing. Numbers, timestamps and bytes may be of other types than the columns.
+    """Return the tuples of a table of keys. Its columns have the table's column names; `kinds` are the types there.
+    Tuples with a null are left out: null equals nothing. Keys and columns may have different types of numbers,
+    timestamps and bytes.
 
-    Raises SchemaError for keys of types that are not compared with the columns', and for a float that is several values
-    of a column of decimals.
+    Raises SchemaError for types that are not compared, and for a float that is several values of a decimal column.
     """
     return key_set_of(pa.table(_key_columns(keys, kinds), names=keys.column_names), kinds)
 

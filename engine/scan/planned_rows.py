@@ -242,7 +242,7 @@ class MergedSlice(NamedTuple):
     files: pa.Table
 
     def check(self, storage: Counted) -> None:
-        """Raises NotReadableError where a base is gone or is not the one that was planned."""
+        """Raise NotReadableError if a base is missing or changed since it was planned."""
         for task, kind in zip(self.tasks, self.files.column("kind").to_pylist(), strict=True):
             if kind == BASE:
                 check_identity(task, storage)
@@ -277,7 +277,7 @@ def slices_of(plan: PlannedScan, merged: np.ndarray) -> Iterator[MergedSlice]:
 
 
 def rows_where_merged(plan: PlannedScan, columns: Iterable[str]) -> list[pa.Table] | None:
-    """Every matching row, in some columns, where slices must be merged for that; None where none must."""
+    """Return every matching row, in some columns, if slices must be merged for that, else None."""
     if not to_merge(plan).any():
         return None
     return list(tables(plan.of_columns(tuple(columns))))

@@ -372,16 +372,16 @@ class StatsReader:
         return self._in_files[column]
 
     def stats_column(self, column: str) -> StatsColumn | None:
-        """The statistics of a column, None where no index has any."""
+        """Return the statistics of a column; None if no index has any."""
         try:
             return self._columns[column]
-        except KeyError:  # where another thread met damage it is gone again, and what this one made still serves
+        except KeyError:  # a thread that finds damage removes the entry; this thread's own stays usable
             opened = self._columns[column] = StatsColumn.of(self.snapshot, column, self.damaged)
             return opened
 
     def of_files(self, column: str, files: pa.Table) -> ColumnEvidence:
-        """(evidence, bool [files] for which it holds), one for each type in which the column was indexed. Of other
-        files nothing is known: not even that their values lie within its type. `files`: rows of the manifest by file
+        """Return (evidence, bool [files] that it covers) for each type in which the column was indexed. Other files
+        may contain any value, also one outside of its type. `files`: rows of the manifest by file
         id, at least file_id, partition_id, segment and kind."""
         ids = to_numpy(files.column("file_id"))
         if column in self.snapshot.instant.partitioning:

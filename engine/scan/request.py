@@ -1,4 +1,4 @@
-"""What a scan is asked for: all that a plan takes but its predicate."""
+"""The arguments of a scan, except the predicate."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Steps:
                 self.steps.append(step)
 
     def reading(self) -> Reading:
-        """What was asked until now, and the time."""
+        """Return the requests so far, and the time."""
         usage = Usage()
         for storage in self._storages:
             usage = usage.plus(storage.reading())
@@ -146,7 +146,7 @@ def log_entry(
     remaining: PruningState,
     steps: Sequence[Step],
 ) -> dict[str, Any]:
-    """What a line of the scan log says beside the predicate."""
+    """Return the fields of a line of the scan log, except the predicate."""
     return {
         "table": request.storage.uri,
         "version": request.snapshot.instant.version,

@@ -293,7 +293,7 @@ class Units:
 
 
 def _outcome_of_null(term: Term) -> np.uint8:
-    """What a term comes out as where its column is null."""
+    """Return the outcome of a term if its column is null."""
     null = Evidence.unknown(term.type, 1)
     null = replace(null, may_be_value=np.zeros(1, dtype=bool), may_be_nan=np.zeros(1, dtype=bool))
     return np.uint8(term_outcomes(term, {term.column: null}, 1)[0])

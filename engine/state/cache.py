@@ -74,11 +74,11 @@ class Cache:
         self._budget_bytes = budget_bytes
         self._used_bytes = self._hits = self._misses = 0
 
-    def holds(self, key: Key) -> bool:
+    def contains(self, key: Key) -> bool:
         """Return whether the cache contains an object. This does not count as a use."""
         return key in self._entries
 
-    def knows(self, *run: Hashable) -> bool:
+    def has_run(self, *run: Hashable) -> bool:
         """Return whether the cache contains an opened run whose key begins with `run`."""
         with _lock:
             return any(name is None and key[: len(run)] == run for key, name in self._entries)
@@ -243,9 +243,9 @@ class CachedRun:
         """The approximate memory of the reader: the end of the file, and the values parsed from it."""
         return 2 * self.reader.tail_bytes
 
-    def holds(self, name: Hashable) -> bool:
+    def contains(self, name: Hashable) -> bool:
         """Return whether the cache contains an object under `name`."""
-        return self._cache.holds((self.key, name))
+        return self._cache.contains((self.key, name))
 
     def decoded(self, name: Hashable, decode: Callable[[], T], is_cacheable: Callable[[T], bool] | None = None) -> T:
         """Return the result of `decode`. It is cached under `name`, which is not None, if the run is small or
@@ -267,7 +267,7 @@ class CachedRun:
         blocks = reader.block_range(start=keys[0], stop=prefix_successor(keys[1]))
         name = ("block", blocks.start, prefix, tuple(columns))
         is_one = len(blocks) == 1
-        if not is_one or not (blocks.start in self._asked_blocks or self.holds(name)):
+        if not is_one or not (blocks.start in self._asked_blocks or self.contains(name)):
             if is_one:
                 self._asked_blocks.add(blocks.start)
             return reader.by_id(prefix).between(first, last, columns, include_deleted=True)
@@ -295,7 +295,7 @@ class CachedRun:
 
         for block in blocks:
             name = ("hashes", block, prefix, column)
-            if len(blocks) == 1 and name not in self._asked_blocks and not self.holds(name):
+            if len(blocks) == 1 and name not in self._asked_blocks and not self.contains(name):
                 self._asked_blocks.add(name)
                 return True
             stored = self.decoded(name, partial(hashed, block), lambda _: True)

@@ -31,7 +31,7 @@ from ..storage.threads import BUILD_THREADS, prefetched
 from . import Run
 from .coverage import IdRanges
 from .paths import run_path
-from .publishing import Leftovers
+from .publishing import UnpublishedFiles
 from .run_format import MANIFEST_FORMAT, EntryBatch, NewEntries, RunFormat, SortedEntries, SortedRanges, files_of
 from .run_lookups import first_of_each
 from .runs import DAMAGE, RunReaders, warn_of_damage
@@ -57,7 +57,7 @@ class RunWriter:
 
     storage: Storage
     readers: RunReaders
-    leftovers: Leftovers
+    leftovers: UnpublishedFiles
     transaction: str
     attempt: str
     purged: set[str] | None = None

@@ -120,7 +120,7 @@ def _path(timeline: Timeline, version: int) -> str:
     return f"{timeline.storage.uri}/{instant_path(version)}"
 
 
-class Leftovers:
+class UnpublishedFiles:
     """Files that a change has written and no instant names yet. As a context manager it removes them when an exception
     leaves the block. The name of each contains the id of its transaction, so `clean` finds files that stay behind."""
 
@@ -128,7 +128,7 @@ class Leftovers:
         self._files: list[tuple[Storage, str]] = []
         self._is_kept = False
 
-    def __enter__(self) -> Leftovers:
+    def __enter__(self) -> UnpublishedFiles:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:

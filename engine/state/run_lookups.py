@@ -117,7 +117,7 @@ def entries_between(
     for run in reversed(runs):
         if run.overlaps(*keys):
             with reading_run(run):
-                if readers.holds(run, name):
+                if readers.contains(run, name):
                     decode = partial(_read, storage=readers.storage, prefix=prefix, columns=columns)
                     layers += [part_of(part, *ends) for part in readers.decoded(run, name, decode)]
                 else:

@@ -108,9 +108,9 @@ class RunReaders:
         reader, cached = self._opened(run)
         return cached.decoded(name, lambda: decode(reader), is_cacheable)
 
-    def holds(self, run: Run, name: Hashable) -> bool:
+    def contains(self, run: Run, name: Hashable) -> bool:
         """Return whether what was decoded of a run under `name` is cached."""
-        return self._opened(run)[1].holds(name)
+        return self._opened(run)[1].contains(name)
 
     def rows(self, run: Run) -> pa.Table:
         """Return all entries of a run: key, the value columns, deleted. Those of a run of one or two blocks are cached:
@@ -214,7 +214,7 @@ class RunReaders:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data), self._cache)
         source = Ranged(self.storage, run.path, run.size_bytes)
         tail_bytes = TAIL_BYTES
-        if self._is_shared and self.storage.is_remote and not self._cache.knows(self.storage.uri, run.path):
+        if self._is_shared and self.storage.is_remote and not self._cache.has_run(self.storage.uri, run.path):
             source = opening = _Opening(self.storage, run)
             key = self._key(run, opening.read_end())
             tail_bytes = opening.tail_bytes
@@ -257,11 +257,11 @@ class _Opening(Ranged):
             entry, self._tail = self.storage.read_entry(self.path, self.size)
             return entry
         end = [(self.size - self.tail_bytes, self.tail_bytes)]
-        asks: list[Callable[[], Any]] = [
+        loads: list[Callable[[], Any]] = [
             partial(self.storage.stat, self.path),
             partial(self.storage.read_ranges, self.path, end),
         ]
-        entry, (self._tail,) = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-run")
+        entry, (self._tail,) = side_by_side(self.storage, lambda load: load(), loads, "skipstone-run")
         return entry
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:

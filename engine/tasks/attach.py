@@ -18,7 +18,7 @@ from ..parquet.footer_bytes import expect_footers
 from ..parquet.footers import Footer, read_footer
 from ..progress import Progress
 from ..state.paths import task_path
-from ..state.publishing import Leftovers
+from ..state.publishing import UnpublishedFiles
 from ..storage import Entry, FileMissingError, Storage
 from ..storage.threads import FOOTER_THREADS, prefetched, threads_for
 
@@ -136,7 +136,7 @@ class AttachRequest:
     index_storage: Storage
     transaction: str
     listed: pa.Table
-    leftovers: Leftovers
+    leftovers: UnpublishedFiles
     reading: FooterReading
     progress: Progress | None = None
 

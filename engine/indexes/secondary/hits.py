@@ -91,7 +91,7 @@ class RunBlocks:
         if not self.reader.schema.equals(layout.values):
             raise CorruptionError("has other columns than its index; rebuild the index", path=run.path, check="columns")
         self._ends: tuple[list[bytes], list[bytes]] | None = None
-        if ranges is None or ranges >= _ENDS_KEPT_MIN or readers.holds(run, "block ends"):
+        if ranges is None or ranges >= _ENDS_KEPT_MIN or readers.contains(run, "block ends"):
             self._ends = readers.decoded(run, "block ends", _block_ends, lambda _: True)
 
     def between(self, start: bytes, stop: bytes) -> range:
@@ -111,7 +111,7 @@ class RunBlocks:
         readers, run = self._readers, self._run
         if not readers.keeps(run):
             return self.reader.read_blocks(indices, _AHEAD_BYTES)
-        missing = [i for i in indices if not readers.holds(run, ("block", i))]
+        missing = [i for i in indices if not readers.contains(run, ("block", i))]
         read = dict(zip(missing, self.reader.read_blocks(missing, _AHEAD_BYTES), strict=True))
         return (readers.decoded(run, ("block", i), partial(_block, i, read.get(i))) for i in indices)
 

@@ -18,7 +18,7 @@ from ...state import Coverage, IndexState, Instant, Run
 from ...state.lsm import write_runs
 from ...state.manifest import BASE
 from ...state.paths import run_path, task_path
-from ...state.publishing import Leftovers
+from ...state.publishing import UnpublishedFiles
 from ..column_reader import each_file, file_rows
 from ..kind import BuildContext, BuildResult
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
@@ -58,7 +58,7 @@ def join_parts(handle: Handle, index: IndexState, parts: Sequence[StatsPart], jo
 
 
 def stats_of_new_columns(
-    handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+    handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: UnpublishedFiles
 ) -> IndexState:
     """Return the index for the new columns of `altered`. It has an entry for each live file, which lacks the column."""
     files = handle.committed.files()
@@ -78,7 +78,7 @@ def _written(
     index: IndexState,
     added: Sequence[AddedFiles],
     transaction: str,
-    leftovers: Leftovers,
+    leftovers: UnpublishedFiles,
 ) -> tuple[Run, ...]:
     removed = handle.committed.files().slice(0, 0)
     has_fine = any(files.result.index is not None for files in added)

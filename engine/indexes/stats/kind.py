@@ -38,7 +38,7 @@ from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ...state.publishing import Leftovers
+    from ...state.publishing import UnpublishedFiles
     from ...state.run_format import EntryBatch
     from ..kind import CommitContext, MergeContext
     from ..task_result import AddedFiles
@@ -139,7 +139,7 @@ class StatsKind(IndexKind):
         return replace(index, runs=runs if merged is None else merged)
 
     def of_new_columns(
-        self, handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
+        self, handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: UnpublishedFiles
     ) -> IndexState:
         from .build import stats_of_new_columns
 

@@ -80,7 +80,7 @@ class HudiColumns:
         missing = [name for name in self._fields if all(f.name != name for f in fields)]
         if generator not in understood or missing:
             raise NotReadableError(
-                f"{where}: its files lack the partition columns {', '.join(self._fields)}, and {generator or 'no'} key "
+                f"{where}: its files lack the partition columns {', '.join(self._fields)}, and {generator or 'no'} "
                 "key generator is not supported for reading them from the partition paths; read the table with Hudi"
             )
 
