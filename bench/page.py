@@ -100,9 +100,9 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
     yield from ("# Results", "")
     yield "This page compares Skipstone with the best other system in each task. Each table is one run on one machine:"
     yield "compare the times within a row. *ours / theirs* is the median ratio over the rounds: up to 1 Skipstone won,"
-    yield "up to 1.1 the row is even (before rounding). The *floor* is a simple program of the same run that knows where"
-    yield "the answer is, or writes it without a commit; Skipstone can be faster. Linked pages have all rows and systems,"
-    yield "with the inverse ratio, `/ us`. `make bench NAME=page` writes this page."
+    yield "up to 1.1 the row is even (before rounding). The *floor* is a simple program of the same run that knows"
+    yield "where the answer is, or writes it without a commit; Skipstone can be faster. Linked pages have all rows and"
+    yield "systems, with the inverse ratio, `/ us`. `make bench NAME=page` writes this page."
     yield ""
     yield '<picture><source media="(prefers-color-scheme: dark)" srcset="results-dark.svg">'
     yield '<img alt="Times of Skipstone and of the best other systems" src="results-light.svg"></picture>'
