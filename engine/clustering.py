@@ -248,7 +248,7 @@ class _Ranks:
 
 
 def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
-    """The keys at some places of their order, ascending; none where there are no keys. Binary ones are cut to what
+    """The keys at some places of their order, ascending; none if there are no keys. Binary ones are cut to what
     distinguishes them from the key before, but for those that several cuts fall on."""
     if not len(keys):
         return keys

@@ -253,7 +253,7 @@ def _in_set(node: Any, child: Tree) -> Tree:
 
 
 def _computed(node: Any) -> Tree | None:
-    """The value of a constant expression; None where it depends on the time, or ends in an error."""
+    """The value of a constant expression; None if it depends on the time, or ends in an error."""
     waiting = [node]
     if not node.resolved():
         return None

@@ -128,7 +128,7 @@ def text_tree(text: str) -> Tree:
     """The tree of a text of SQL where no parser of Spark's is at hand, by DuckDB's. Opaque where Spark's may read it
     otherwise.
 
-    Raises PredicateError where it is no SQL.
+    Raises PredicateError if it is no SQL.
     """
     if not _PLAIN_SQL.fullmatch(text):
         return Opaque(text, "SQL with escapes or signs that Spark may read in its own way")

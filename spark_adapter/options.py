@@ -119,7 +119,7 @@ class Request:
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """One save. `partitioning` is None where the option is absent, `is_dynamic` where the session decides."""
+    """One save. `partitioning` is None if the option is absent, `is_dynamic` where the session decides."""
 
     path: str
     partitioning: tuple[str, ...] | None = None
@@ -208,7 +208,7 @@ def local_path(path: str) -> str:
 
 
 def _number(name: str, text: str | None) -> int | None:
-    """The number in an option, None where it is absent. Raises InvalidArgumentError for anything but a number."""
+    """The number in an option, None if it is absent. Raises InvalidArgumentError for anything but a number."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):

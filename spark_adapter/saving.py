@@ -84,7 +84,7 @@ def save(
 
 
 def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, storage_options: Any) -> int | None:
-    """The least version of a table that a DataFrame reads; None where it reads none of it."""
+    """The least version of a table that a DataFrame reads; None if it reads none of it."""
     try:
         with open_table(path, index_path=index_path, storage_options=storage_options) as table:
             table_id = table.handle.instant.table_id

@@ -118,7 +118,7 @@ class Session:
 
     @property
     def is_utc(self) -> bool:
-        """True where a time without a zone is one of UTC."""
+        """True if a time without a zone is one of UTC."""
         return self.time_zone in UTC_NAMES
 
 
@@ -151,7 +151,7 @@ def cast_operand(inner: ComparedColumn, target: pa.DataType) -> ComparedColumn |
 
 
 def compared(op: str, left: ComparedColumn, value: Value, session: Session, text: str) -> Node | None:
-    """`left op value` as a predicate of ours; None where Spark means, or may mean, something else."""
+    """`left op value` as a predicate of ours; None if Spark means, or may mean, something else."""
     if value.type == "null":
         return Comparison(op, left.node, Literal(None)) if _has_order(left) else None
     if pa.types.is_temporal(left.kinds[0]):
@@ -162,7 +162,7 @@ def compared(op: str, left: ComparedColumn, value: Value, session: Session, text
 
 
 def listed(left: ComparedColumn, values: list[Value], session: Session) -> Node | None:
-    """`left IN (values)`, of one type and nulls; None where Spark means, or may mean, something else."""
+    """`left IN (values)`, of one type and nulls; None if Spark means, or may mean, something else."""
     given = [value for value in values if value.type != "null"]
     if given and pa.types.is_temporal(left.kinds[0]):
         if given[0].type == "string":  # Spark may compare the column's values as strings
@@ -216,7 +216,7 @@ def agrees(kind: pa.DataType, value: Value) -> bool:
 
 
 def _fit_one_decimal(kind: pa.DataType, whole: int, scale: int) -> bool:
-    """True where one DECIMAL of Spark holds the column's values and the literal's exactly."""
+    """True if one DECIMAL of Spark holds the column's values and the literal's exactly."""
     if pa.types.is_integer(kind):
         return max(_BIGINT_DIGITS, whole) + scale <= _DECIMAL_DIGITS_MAX
     if not _is_decimal(kind):
@@ -248,7 +248,7 @@ def _compared_times(op: str, left: ComparedColumn, value: Value, session: Sessio
 
 
 def _moment(kind: pa.DataType, value: Value) -> Temporal | None:
-    """The literal as a time that the column can be compared with; None where it is not certainly one."""
+    """The literal as a time that the column can be compared with; None if it is not certainly one."""
     if not (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
         return None
     if value.type == "string" and isinstance(value.value, str):
@@ -262,7 +262,7 @@ def _moment(kind: pa.DataType, value: Value) -> Temporal | None:
 
 
 def _needs_zone(kind: pa.DataType, value: Value) -> bool:
-    """True where one side is an instant, and the other has no zone."""
+    """True if one side is an instant, and the other has no zone."""
     if value.type == "timestamp_sql":
         return True
     is_instant = pa.types.is_timestamp(kind) and kind.tz is not None

@@ -100,7 +100,7 @@ def spark_schema(wire: pa.Schema) -> StructType:
 
 
 def check_spark_schema(given: StructType, wire: pa.Schema) -> None:
-    """Raises SchemaError where the user's schema gives a column another type than it is read in."""
+    """Raises SchemaError if the user's schema gives a column another type than it is read in."""
     for field, read in zip(given.fields, spark_schema(wire).fields, strict=True):
         if field.dataType.simpleString() != read.dataType.simpleString():
             raise SchemaError(
@@ -270,7 +270,7 @@ def names_in(table: pa.Schema, given: Sequence[str]) -> list[str]:
 
 
 def check_incoming(rows: pa.Schema, names: Sequence[str], table: pa.Schema) -> None:
-    """Raises SchemaError, naming the column, where rows of these types cannot go into the table, whatever they hold."""
+    """Raises SchemaError, naming the column, if rows of these types cannot go into the table, whatever they hold."""
     from ..engine.tasks.writer import fitted
 
     for name, given in zip(names, rows.types, strict=True):

@@ -448,6 +448,6 @@ def first_version(
 def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
     for name in columns:
         if schema.get_field_index(name.split(".")[0]) < 0 and schema.get_field_index(name) < 0:
-            raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")
+            raise SchemaError(f"columns=: no column {name!r}; the columns are {', '.join(schema.names)}")
     is_chosen = column_filter(columns)
     return tuple(path for path in leaf_types(schema) if is_chosen(path))

@@ -110,7 +110,7 @@ class DeltaExchange(LogExchange):
                     raise StorageError(f"{self._handle.location}: deltalake cannot commit ({name})") from error
                 self._discard()
                 raise CommitConflictError(
-                    f"{self._handle.location}: another writer committed meanwhile, so nothing was changed; call again"
+                    f"{self._handle.location}: another writer committed concurrently, so nothing changed; call again"
                 ) from error
         self._forget_logs()
 

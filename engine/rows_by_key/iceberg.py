@@ -92,7 +92,7 @@ class IcebergExchange(LogExchange):
         except (CommitFailedException, ValidationException) as error:
             self._discard()
             raise CommitConflictError(
-                f"{self._handle.location}: another writer committed a snapshot meanwhile, so nothing was changed; call "
+                f"{self._handle.location}: another writer committed a snapshot concurrently, so nothing changed; call "
                 f"again ({str(error).splitlines()[0]})"
             ) from None
         except Exception as error:  # a catalog raises what its client does, and the commit may have succeeded

@@ -30,7 +30,7 @@ class Bounds:
     """What is possible of one column in each of n units.
 
     type            the column's, in the table
-    lower, upper    order codes (int64 Array) or order bytes (binary Array) of that type, null where the end is open
+    lower, upper    order codes (int64 Array) or order bytes (binary Array) of that type, null if the end is open
     may_be_null, may_be_nan, may_be_value    bool [n], as in `Evidence`
     """
 

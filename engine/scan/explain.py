@@ -204,7 +204,7 @@ def kept_lines(plan: PlannedScan) -> list[str]:
 
 
 def _advice(plan: PlannedScan, why: WhyKept) -> str:
-    """What a person could do about a reason; nothing where nothing helps."""
+    """What a person could do about a reason; nothing if nothing helps."""
     term = None if why.part is None else why.part.node
     if not isinstance(term, Term):
         return ""
@@ -229,7 +229,7 @@ def _advice(plan: PlannedScan, why: WhyKept) -> str:
 
 
 def _behind(plan: PlannedScan, column: str) -> str:
-    """An index that could tell which files hold a value, and lacks some that are kept, in words; nothing where there is
+    """An index that could tell which files hold a value, and lacks some that are kept, in words; nothing if there is
     none."""
     number, files = plan.instant.columns.get(column), plan.pruned.units.files
     segments, ids = (to_numpy(files.column(name)) for name in ("segment", "file_id"))
@@ -349,7 +349,7 @@ def _indexed_columns(plan: PlannedScan, kind: str) -> set[str]:
 
 
 def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: str) -> str:
-    """Why a file of a group is not read, whatever the predicate; nothing where it is."""
+    """Why a file of a group is not read, whatever the predicate; nothing if it is."""
     slices, place = slices_of(files, states), pc.index(files.column("path"), string_scalar(path)).as_py()
     if slices.is_dead[place]:
         commit = files.column("commit")[place].as_py()
@@ -362,5 +362,5 @@ def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: s
 
 
 def _is_probed(term: Term) -> bool:
-    """True where a filter may have excluded a file by this term."""
+    """True if a filter may have excluded a file by this term."""
     return probe_values(term) is not None and term.op in ("=", "in", "<=>")

@@ -279,7 +279,7 @@ def _has_field(dtype: pa.DataType, steps: list[str]) -> bool:
 
 
 def cast_column(column: pa.ChunkedArray, dtype: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
-    """A column of a file in the table's type. Raises as reading it does where it does not fit."""
+    """A column of a file in the table's type. Raises as reading it does if it does not fit."""
     if column.type == dtype:
         return column
     from ..parquet.exact_cast import cast_by_field_name

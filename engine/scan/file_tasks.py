@@ -122,7 +122,7 @@ class ReadContext:
 class RowGroups:
     """The row groups of a file that may match.
 
-    kept         row group numbers, ascending; None where the file's row groups are not known: all of it
+    kept         row group numbers, ascending; None if the file's row groups are not known: all of it
     total        how many the file has; None where not known
     row_counts   rows of each kept one
     all_match    bool, of each kept one: every row matches
@@ -167,7 +167,7 @@ class TaskRows(NamedTuple):
     """The tasks of some files as columns: a million tasks are a few arrays instead of millions of objects.
 
     columns    the fields of `FileTask`, one row a file. `partition:` and a name: the values of a partition column.
-               `fine:`, a number and a name: path, offset and length in one statistics index, null where it has none.
+               `fine:`, a number and a name: path, offset and length in one statistics index, null if it has none.
                `footer`: where footers were asked for. `positions`: `FileTask.rows`, lists of int64; missing, with
                `rows_exact`, where no index knows any
     filters    as of `FileTask`, a list a column

@@ -111,7 +111,7 @@ def name_lookup_problem(
     file_schema: FileSchema, instant: Instant, columns: Sequence[str], can_read: Callable[[pa.DataType, str], bool]
 ) -> str | None:
     """What a reader would get wrong that looks columns up by name, whatever the case of its letters, and takes null for
-    what is not there; None where it reads some top-level columns right. `can_read(type in the file, column)`."""
+    what is not there; None if it reads some top-level columns right. `can_read(type in the file, column)`."""
     for name in columns:
         file_name = file_schema.name_of(instant.fields[name])
         others = [other for other in file_schema.schema.names if other.lower() == name.lower() and other != file_name]

@@ -110,7 +110,7 @@ def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
 
 
 def encoded_keys(keys: pa.Table, kinds: Sequence[pa.DataType]) -> pa.Array:
-    """binary [n]: the encoded key of each row of a table of keys, equal where `=` says so of every column; null where a
+    """binary [n]: the encoded key of each row of a table of keys, equal where `=` says so of every column; null if a
     row holds a null, or what no value of the columns equals. Arguments and errors as of `key_set`."""
     columns = _key_columns(keys, kinds)
     is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
@@ -317,7 +317,7 @@ def _by_literals(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
 
 
 def _only(values: np.ndarray, is_equal: np.ndarray, keys: pa.Array) -> pa.Array:
-    """Values as an array, null where the key was, or equals none."""
+    """Values as an array, null if the key was, or equals none."""
     valid = valid_mask(keys)
     return from_numpy(values, is_equal if valid is None else is_equal & valid)
 
@@ -333,7 +333,7 @@ def _bytes_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
 
 
 def _texts_in_uuids(keys: pa.Array) -> pa.Array | None:
-    """The bytes of UUIDs in their usual form; None where some text is of another, or is no UUID."""
+    """The bytes of UUIDs in their usual form; None if some text is of another, or is no UUID."""
     if not pc.all(pc.match_substring_regex(keys, _USUAL_UUID)).as_py():
         return None
     digits = pc.replace_substring(keys.drop_null(), "-", "")

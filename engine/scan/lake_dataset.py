@@ -164,7 +164,7 @@ class LakeDataset(ds.UnionDataset):
         )
 
     def _plans(self, where: Node) -> bool:
-        """True where the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
+        """True if the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
         return self._pinned.planning.accepts_filter or where == Constant(True)
 
     def _reader(self, columns: Sequence[str] | None, filter: object, batch_rows: int) -> pa.RecordBatchReader:

@@ -166,7 +166,7 @@ class _Pruning:
         return probed_files(self._reader, remaining.named.files)
 
     def _is_settled(self, probe: Probe, remaining: PruningState, settled: set[Term]) -> bool:
-        """True where a probe could say nothing new: the rows of every file are known in which its terms are TRUE; or
+        """True if a probe could say nothing new: the rows of every file are known in which its terms are TRUE; or
         it would read statistics of a few files of which a filter said that the very values may be there: their row
         groups' own statistics are read next, and say more."""
         if any(isinstance(part, Residual) for part in probe.parts):  # no other index decides one
@@ -395,8 +395,8 @@ class StatsReader:
 
     def fine_locations(self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False) -> list[pa.Table]:
         """Where each file's fine statistics lie, in each index that has some of the columns; those of the first, which
-        `create` made, in any case: a table an index of path, offset and length, a row a file, null where it has none.
-        `with_footers`: and its packed footer, null where the index has none. `ids`: uint64, ascending."""
+        `create` made, in any case: a table an index of path, offset and length, a row a file, null if it has none.
+        `with_footers`: and its packed footer, null if the index has none. `ids`: uint64, ascending."""
         instant = self.snapshot.instant
         indexes = [i for i in instant.indexes if i.is_statistics][:1]
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]

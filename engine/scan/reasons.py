@@ -122,7 +122,7 @@ class PruningFacts:
 
 @dataclass
 class PartReasons:
-    """One part's reasons: numbers of REASONS, int8 [units], and the bounds of the part's column, None where it has none
+    """One part's reasons: numbers of REASONS, int8 [units], and the bounds of the part's column, None if it has none
     or several. `looked_up`: the elements or expressions by which it was looked up instead."""
 
     part: PredicatePart
@@ -137,7 +137,7 @@ class PartReasons:
         return f"it may match, by the index of {self.looked_up}" if self.looked_up else _WORDS[reason]
 
     def texts(self, units: slice = slice(None)) -> tuple[pa.Array, pa.Array]:
-        """The bounds (lower, upper) of some units as texts, null where none are known."""
+        """The bounds (lower, upper) of some units as texts, null if none are known."""
         if self.bounds is None:
             nothing = pa.nulls(len(self.numbers[units]), pa.string())
             return nothing, nothing

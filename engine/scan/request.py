@@ -37,8 +37,8 @@ SliceRows = Callable[[pa.Table], pa.Table]
 class ScanRequest:
     """What a scan reads, and with which options.
 
-    deleted    reads which rows the log of another format takes out of files; None where no log owns them
-    merged     gives what merges slices into rows by the rules of their own format; None where nothing does
+    deleted    reads which rows the log of another format takes out of files; None if no log owns them
+    merged     gives what merges slices into rows by the rules of their own format; None if nothing does
     columns    names to read, in this order; None for all
     limit      at most so many rows; None for all
     order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order

@@ -97,7 +97,7 @@ class PruningState:
 
     @cached_property
     def rows_matching(self) -> FileRows | None:
-        """The rows of each file in which the predicate may be TRUE; None where no index knows any."""
+        """The rows of each file in which the predicate may be TRUE; None if no index knows any."""
         return rows_matching(self.bound, self.rows, self.ids)
 
     @cached_property

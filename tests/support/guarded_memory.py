@@ -1,4 +1,4 @@
-"""Memory that ends where a page begins that nobody may touch: what is read or written past its end is a crash.
+"""Memory that ends where a page begins that no access is allowed to: what is read or written past its end is a crash.
 
 Numba checks no bounds, and with NUMBA_BOUNDSCHECK=1 it does not see what is loaded by pointer. Here sections of blocks,
 before and after they are joined, and what kernels write to, lie in such memory.

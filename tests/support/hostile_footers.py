@@ -1,4 +1,4 @@
-"""Parquet files of which one thing is a lie: a number, a length, a list or a field of the footer, of a page's header or
+"""Parquet files with one false field: a number, a length, a list or a field of the footer, of a page's header or
 of a filter's, rewritten by the structure that thrift gives it."""
 
 from __future__ import annotations
