@@ -5,6 +5,8 @@ Random thresholds read small files as large ones are read.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,7 +49,7 @@ def test_named_rows_of_random_lakes(tmp_path_factory: pytest.TempPathFactory, se
         pq.write_table(rows, root / f"{number}.parquet", row_group_size=int(random.choice([7, 50, 1_000])))
         if number + 1 == indexed:
             table = ss.create(root)
-            for column, kind in random.permutation(INDEXES)[: random.integers(0, 4)].tolist():
+            for column, kind in random.permutation(INDEXES)[: random.integers(1, 4)].tolist():
                 table.create_index(column, kind=kind, maintain="refresh")
     table.sync()
     everything = pa.concat_tables(tables)
@@ -78,3 +80,23 @@ def test_named_rows_of_random_lakes(tmp_path_factory: pytest.TempPathFactory, se
         looked_up = table.lookup(keys, on="k", reader="duckdb")
         found = pa.Table.from_batches(looked_up.to_batches(), looked_up.schema)
         assert sorted(found.column("row").to_pylist()) == row[np.isin(k, keys)].tolist()
+
+
+@pytest.mark.parametrize("positions_max, ranges_max", [(1_000, 200), (1, 200), (3, 0)])
+def test_named_rows_of_several_small_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions_max: int, ranges_max: int
+) -> None:
+    """DuckDB reads small files in one SELECT: a row number that names a row of one file is also one of the others."""
+    monkeypatch.setattr(duckdb_select, "_POSITIONS_MAX", positions_max)
+    monkeypatch.setattr(duckdb_select, "_RANGES_MAX", ranges_max)
+    keys = np.random.default_rng(3).integers(0, 20, (6, 500)) * 2
+    for number, of_file in enumerate(keys):
+        rows = pa.table({"key": of_file, "row": np.arange(500) + number * 500})
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=100)
+    table = ss.create(tmp_path)
+    table.create_index("key", kind="secondary")
+    everything = keys.ravel()
+    for where, wanted in (("key = 12", everything == 12), ("key IN (0, 38)", np.isin(everything, [0, 38]))):
+        scan = table.scan(where, reader="duckdb")
+        for plan in (scan, table.lookup(np.unique(everything[wanted]), on="key", reader="duckdb")):
+            assert sorted(plan.to_table().column("row").to_pylist()) == np.flatnonzero(wanted).tolist(), where
