@@ -28,22 +28,22 @@ _LARGE_BYTES = 3500
 
 
 def harm(folder: Path, jobs: list[Job]) -> list[dict]:
-    """What came of jobs, which a process or two of their own do: one that has loaded compiled code keeps to it."""
+    """The outcomes of jobs, which run in processes of their own: one that has loaded compiled code uses it always."""
     assert len({job.compiled for job in jobs}) == 1
     count = min(len(jobs), os.cpu_count() or 1) if is_thorough() else 1
     parts = [jobs[i::count] for i in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        told = list(pool.map(_done, [folder / f"{i}" for i in range(count)], parts))
+        outcomes = list(pool.map(_done, [folder / f"{i}" for i in range(count)], parts))
     found: list[dict] = [{}] * len(jobs)
-    for i, part in enumerate(told):
+    for i, part in enumerate(outcomes):
         found[i::count] = part
-    complaints = [f"{j.name}: {c}" for j, t in zip(jobs, found, strict=True) for c in t["complaints"]]
+    complaints = [f"{job.name}: {c}" for job, one in zip(jobs, found, strict=True) for c in one["complaints"]]
     assert not complaints, "\n".join(complaints[:20])
     return found
 
 
 def _done(folder: Path, jobs: list[Job]) -> list[dict]:
-    """What one process told of its jobs."""
+    """What one process printed."""
     folder.mkdir()
     listed, place = folder / "jobs.json", folder / "place"
     listed.write_text(json.dumps([{**asdict(job), "place": str(place), "folder": str(folder)} for job in jobs]))
@@ -107,11 +107,11 @@ def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Pa
     assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3
 
 
-def test_crafted_files_harm_nobody(tmp_path: Path) -> None:
+def test_crafted_files_do_no_harm(tmp_path: Path) -> None:
     crafted = few_of(CRAFTED, 18)
     outcomes = harm(tmp_path, [Job(name, "crafted") for name in crafted])
     sound = {name for name, one in zip(crafted, outcomes, strict=True) if one["harmless"]}
-    assert sound <= {"entries_without_end"}
+    assert sound <= {"entries without end"}
 
 
 def test_a_read_past_a_section_is_a_crash() -> None:

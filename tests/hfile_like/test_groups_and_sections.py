@@ -15,13 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels_in_use import kernels
 from skipstone.errors import CorruptionError, InvalidArgumentError
-from skipstone.hfile_like import (
-    BytesSource,
-    SortedFileReader,
-    SortedFileWriter,
-    read_block_range,
-    read_rows,
-)
+from skipstone.hfile_like import BytesSource, SortedFileReader, SortedFileWriter, read_block_range, read_rows
 from skipstone.hfile_like.block import Block
 from sorted_file_builders import CountingSource, numbered, written
 
@@ -122,7 +116,7 @@ def test_rows_need_only_their_table(rows, stride, chunks, picks, gap):
     assert found.dtype == np.uint8 and found.shape == (len(picks), stride)
     assert np.array_equal(found, table[picks])
     if gap == 0:
-        assert sum(n for _, n in source.asked) == len(set(picks)) * (stride + 4)
+        assert sum(n for _, n in source.ranges) == len(set(picks)) * (stride + 4)
     reader = SortedFileReader(target.getvalue())
     assert reader.row_tables()["rows"] == section
     assert np.array_equal(reader.read_rows([("rows", np.array(picks, dtype=np.int64))])[0], table[picks])
@@ -139,7 +133,7 @@ def test_neighbouring_rows_are_one_request():
         section = writer.write_rows("rows", np.zeros((10_000, 28), np.uint8), 28)
     source = CountingSource(target.getvalue())
     read_rows(source, section, [5, 7, 9_000])
-    assert source.asked == [(section.offset + 5 * 32, 3 * 32), (section.offset + 9_000 * 32, 32)]
+    assert source.ranges == [(section.offset + 5 * 32, 3 * 32), (section.offset + 9_000 * 32, 32)]
 
 
 # -- how much is read -------------------------------------------------------------------------------------------------
@@ -148,23 +142,23 @@ def test_neighbouring_rows_are_one_request():
 def test_a_file_opens_with_one_read_of_its_tail():
     source = CountingSource(numbered(20_000, block_size=8192, compression="none"))
     reader = SortedFileReader(source)
-    assert source.asked == [(source.size - 64 * 1024, 64 * 1024)]
-    source.asked.clear()
+    assert source.ranges == [(source.size - 64 * 1024, 64 * 1024)]
+    source.ranges.clear()
     assert reader.get(b"k00007") == {"n": 7}
     first = reader.blocks()[0]
-    assert source.asked == [(first.offset, first.length)]
-    source.asked.clear()
+    assert source.ranges == [(first.offset, first.length)]
+    source.ranges.clear()
     assert reader.get(b"a") is None
-    assert source.asked == [], "the index says that there is no such key"
+    assert source.ranges == [], "the index says that there is no such key"
     reader.scan_table(b"k000")
-    assert len(source.asked) == 1
+    assert len(source.ranges) == 1
 
 
 def test_a_footer_longer_than_the_tail_takes_a_second_read():
     source = CountingSource(numbered(250, block_size=1, compression="none"))
     reader = SortedFileReader(source, footer_read_bytes=1024)
-    assert len(source.asked) == 2
-    assert sum(n for _, n in source.asked) < source.size
+    assert len(source.ranges) == 2
+    assert sum(n for _, n in source.ranges) < source.size
     assert reader.get(b"k00007") == {"n": 7}
     assert SortedFileReader(source.data).keys().equals(reader.keys())
 

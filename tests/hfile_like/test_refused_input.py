@@ -1,4 +1,4 @@
-"""What the sorted-block file refuses, and what it leaves behind then: nothing."""
+"""Input that the sorted-block file refuses: it leaves nothing behind."""
 
 import io
 import os
@@ -7,10 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from skipstone.errors import InvalidArgumentError, NotATableError, SchemaError, StorageError
-from skipstone.hfile_like import (
-    SortedFileReader,
-    SortedFileWriter,
-)
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from sorted_file_builders import CountingSource, numbered, written
 
 
@@ -47,19 +44,16 @@ def test_other_value_types_are_refused_before_anything_is_written(kind, tmp_path
 def test_bad_arguments_are_named():
     schema = pa.schema([("n", pa.int64())])
     batch = pa.record_batch({"n": [1]})
-    for options in (
-        {"block_size": 0},
-        {"block_size": "big"},
-        {"compression": "lz4"},
-        {"use": "x"},
-    ):
-        with pytest.raises(InvalidArgumentError):
+    odd = [{"block_size": 0}, {"block_size": "big"}, {"compression": "lz4"}, {"use": "x"}]
+    for options in (*odd, *({"partition_prefix_bytes": size} for size in (-1, True, "5", 1.0, None, 1 << 40))):
+        with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             SortedFileWriter(io.BytesIO(), schema=schema, **options)
     for bad in ([("key", pa.int8())], [("a", pa.int8()), ("a", pa.int8())]):
         with pytest.raises(SchemaError):
             SortedFileWriter(io.BytesIO(), schema=pa.schema(bad))
-    with pytest.raises(InvalidArgumentError):
-        SortedFileWriter(7, schema=schema)
+    for target in (7, io.StringIO()):
+        with pytest.raises(InvalidArgumentError, match="binary file"):
+            SortedFileWriter(target, schema=schema)
     writer = SortedFileWriter(io.BytesIO(), schema=schema)
     for keys, values, deleted in (
         ([None], batch, None),
@@ -125,10 +119,7 @@ def test_a_disk_that_refuses_leaves_nothing(tmp_path, monkeypatch, failing):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, failing, refuse)
-    with (
-        pytest.raises(StorageError, match="No space left"),
-        SortedFileWriter(tmp_path / "f", schema=pa.schema([])) as w,
-    ):
+    with pytest.raises(StorageError, match="No space"), SortedFileWriter(tmp_path / "f", schema=pa.schema([])) as w:
         w.write([b"a"])
     assert list(tmp_path.iterdir()) == []
 
@@ -171,29 +162,35 @@ def test_a_source_that_fails_is_a_storage_error():
         SortedFileReader(Broken(numbered(1)))
 
 
-def test_raw_files_that_take_part_of_a_write():
+@pytest.mark.parametrize("taken_bytes", [7, 0, None])
+def test_raw_files_that_write_a_part_or_nothing(taken_bytes):
     class Slow(io.RawIOBase):
-        def __init__(self):
-            self.data = bytearray()
+        data = b""
 
         def writable(self):
             return True
 
         def write(self, data):
-            taken = bytes(data)[:7]
-            self.data += taken
-            return len(taken)
+            self.data += bytes(data)[: taken_bytes or 0]
+            return taken_bytes
 
-    target = Slow()
+    target, keys = Slow(), [b"a" * 100, b"b" * 100]
+    if not taken_bytes:
+        with pytest.raises(StorageError, match="no more bytes"):
+            SortedFileWriter(target, schema=pa.schema([]))
+        return
     with SortedFileWriter(target, schema=pa.schema([])) as writer:
-        writer.write([b"a" * 100, b"b" * 100])
-    assert SortedFileReader(bytes(target.data)).keys().to_pylist() == [b"a" * 100, b"b" * 100]
+        writer.write(keys)
+    assert SortedFileReader(target.data).keys().to_pylist() == keys
 
 
-@pytest.mark.parametrize("options", [{"footer_read_bytes": size} for size in (-5, "a", True)], ids=str)
-def test_odd_options_of_a_reader_are_refused(options):
-    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
-        SortedFileReader(numbered(10), **options)
+def test_odd_arguments_of_a_reader_are_refused():
+    for size in (-5, "a", True):
+        with pytest.raises(InvalidArgumentError, match="footer_read_bytes"):
+            SortedFileReader(numbered(10), footer_read_bytes=size)
+    for keys in ("abc", ["a"], (b"a", "b"), np.array(["a"]), iter("a")):
+        with pytest.raises(InvalidArgumentError, match="text"):
+            SortedFileReader(numbered(3)).get_many(keys)
 
 
 def test_blocks_that_are_not_there_are_refused():

@@ -13,11 +13,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import SchemaError
-from skipstone.hfile_like import (
-    SortedFileReader,
-    SortedFileWriter,
-    prefix_successor,
-)
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, prefix_successor
 from sorted_file_builders import written
 
 TYPES = {
@@ -67,23 +63,33 @@ def rows_of(table: pa.Table) -> dict:
     return {row.pop("key"): row for row in table.to_pylist()}
 
 
-@settings(max_examples=examples(13))
+@settings(max_examples=examples(20))
 @given(
     entries=st.dictionaries(KEYS, ROW, max_size=30),
-    block_size=st.integers(1, 400) | st.just("auto"),
-    compression=st.sampled_from(["auto", "none"]),
     calls=st.integers(1, 4),
+    options=st.fixed_dictionaries(
+        {
+            "block_size": st.integers(1, 400) | st.just("auto"),
+            "compression": st.sampled_from(["auto", "none"]),
+            "partition_prefix_bytes": st.integers(0, 2),
+            "templates": st.booleans(),
+        }
+    ),
 )
-def test_every_type_comes_back(entries, block_size, compression, calls):
+def test_every_type_comes_back(entries, calls, options):
+    """Whether the writer copies what it is given, or the caller keeps it unchanged: the bytes are the same."""
     oracle = dict(sorted(entries.items()))
     batch = pa.RecordBatch.from_pylist(list(oracle.values()), schema=SCHEMA)
-    keys = list(oracle)
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=SCHEMA, block_size=block_size, compression=compression) as writer:
-        for part in np.array_split(np.arange(len(keys)), calls):
-            low, size = (int(part[0]), len(part)) if len(part) else (0, 0)
-            writer.write(keys[low : low + size], batch.slice(low, size))
-    with SortedFileReader(target.getvalue()) as reader:
+    keys, files = list(oracle), []
+    parts = [(int(part[0]), len(part)) for part in np.array_split(np.arange(len(keys)), calls) if len(part)]
+    for copy in (True, False):
+        target = io.BytesIO()
+        with SortedFileWriter(target, schema=SCHEMA, **options) as writer:
+            for low, size in parts:
+                writer.write(pa.array(keys[low : low + size], pa.binary()), batch.slice(low, size), copy=copy)
+        files.append(target.getvalue())
+    assert files[0] == files[1]
+    with SortedFileReader(files[0]) as reader:
         assert reader.verify() == []
         assert reader.num_entries == len(oracle)
         expected = pa.Table.from_batches([batch], SCHEMA)
@@ -123,9 +129,9 @@ def test_lookups_and_scans_agree_with_a_dict(keys, probes, bounds, block_size, d
     assert many["key"].to_pylist() == wanted
     assert many["found"].to_pylist() == [k in live for k in wanted]
     assert many["n"].to_pylist() == [live.get(k) for k in wanted]
-    told = reader.get_many(wanted, include_deleted=True)
-    assert told["found"].to_pylist() == [k in everything for k in wanted]
-    assert told["deleted"].to_pylist() == [k in everything and everything[k][1] for k in wanted]
+    many = reader.get_many(wanted, include_deleted=True)
+    assert many["found"].to_pylist() == [k in everything for k in wanted]
+    assert many["deleted"].to_pylist() == [k in everything and everything[k][1] for k in wanted]
     start, stop = bounds
     assert rows_of(reader.scan_table(start=start, stop=stop)) == {
         k: {"n": n} for k, n in live.items() if start <= k < stop

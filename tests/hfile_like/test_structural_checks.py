@@ -1,4 +1,5 @@
-"""What a sorted-block file claims is checked, claim by claim: each check by name, and before memory is taken."""
+"""Each claim of a sorted-block file is checked, before memory is taken: whether it fits the bytes, and whether this
+version knows it."""
 
 import io
 import struct
@@ -8,18 +9,14 @@ import pyarrow as pa
 import pytest
 import zstandard
 from skipstone.commands.output import values
-from skipstone.errors import CorruptionError, InvalidArgumentError
-from skipstone.hfile_like import (
-    SortedFileReader,
-    SortedFileWriter,
-    read_block_range,
-    read_rows,
-)
+from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, read_block_range, read_rows
 from skipstone.hfile_like.block import Block, build_block, encode_tombstones
 from skipstone.hfile_like.block_keys import decode_keys, encode_keys
 from skipstone.hfile_like.block_values import encode_columns
 from skipstone.hfile_like.codec import Location, checksum_at, decompress
-from sorted_file_layout import Layout, repair_block, repair_trailer
+from sorted_file_builders import CountingSource, written
+from sorted_file_layout import INDEX, METAS, SUMMARIES, TRAILER_BYTES, Layout, repair_block, repair_trailer, u
 from sorted_file_samples import make, noise
 
 SCHEMA = pa.schema(
@@ -37,37 +34,50 @@ SCHEMA = pa.schema(
 )
 
 
-def sample(compression: str, count: int = 24) -> bytes:
-    target = io.BytesIO()
-    with SortedFileWriter(
-        target,
-        schema=SCHEMA,
-        compression=compression,
-        block_size=2500,
-        summaries=["n", "s", "b"],
-    ) as writer:
-        rows = [
-            {
-                "n": i,
-                "s": None if i % 3 else "é" * i,
-                "d": i,
-                "b": i % 2 == 0,
-                "z": None,
-                "t": 10**9 + i * i,
-                "k": "base" if i % 4 else "lög",
-                "w": b"x" * 300,
-                "c": True,
-            }
-            for i in range(count)
-        ]
-        batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-        keys = [b"key/%d/%s" % (i // 10, b"x" * (i % 10)) for i in range(count)]
-        order = sorted(range(count), key=keys.__getitem__)
-        writer.write([keys[i] for i in order], batch.take(order), [i % 5 == 0 for i in order])
+def sample(compression: str) -> bytes:
+    rows = [
+        {
+            "n": i, "s": None if i % 3 else "é" * i, "d": i, "b": i % 2 == 0, "z": None, "t": 10**9 + i * i,
+            "k": "base" if i % 4 else "lög", "w": b"x" * 300, "c": True,
+        }
+        for i in range(24)
+    ]  # fmt: skip
+    keys = [b"key/%d/%s" % (i // 10, b"x" * (i % 10)) for i in range(24)]
+    target, options = io.BytesIO(), {"compression": compression, "block_size": 2500, "summaries": ["n", "s", "b"]}
+    with SortedFileWriter(target, schema=SCHEMA, **options) as writer:
+        writer.write(keys, pa.RecordBatch.from_pylist(rows, schema=SCHEMA), [i % 5 == 0 for i in range(24)])
         writer.end_group("g")
         writer.write_rows("rows", np.arange(40, dtype=np.uint8).reshape(5, 8), 8)
         writer.put_meta("m", b"meta" * 20)
     return target.getvalue()
+
+
+SAMPLE = sample("none")
+LAYOUT = Layout(SAMPLE)
+FOOTER, TRAILER = LAYOUT.footer_at, len(SAMPLE) - TRAILER_BYTES
+BLOCK, BLOCK_BYTES = LAYOUT.blocks[0]
+FIRST_KEY = b"key/0/"
+
+
+def after(section: int) -> int:
+    """Where a section of the footer ends."""
+    begins, data = LAYOUT.sections[section]
+    return FOOTER + begins + len(data)
+
+
+AT_INDEX = after(INDEX) - len(LAYOUT.sections[INDEX][1])  # its count of blocks
+AT_ENTRIES = AT_INDEX + 8 + 12 * len(LAYOUT.blocks)  # how many entries each block has
+
+
+def forged(at: int, value: int, width: int = 1) -> bytes:
+    """The sample with another number in its first block, footer or trailer, and checksums that fit."""
+    data = bytearray(SAMPLE)
+    data[at : at + width] = value.to_bytes(width, "little")
+    if at < FOOTER:
+        repair_block(data, BLOCK, BLOCK_BYTES)
+    else:
+        repair_trailer(data)
+    return bytes(data)
 
 
 def test_verify_reports_each_part_that_is_damaged():
@@ -82,32 +92,17 @@ def test_verify_reports_each_part_that_is_damaged():
     data[section.offset + 4 * 12] ^= 1
     # The header is checked on opening where it is in the tail: open with a short tail.
     findings = SortedFileReader(bytes(data), footer_read_bytes=64).verify()
-    assert [f.check for f in findings] == [
-        "magic",
-        "block checksum",
-        "section checksum",
-        "row checksum",
-        "row checksum",
-    ]
-    assert [f.offset for f in findings] == [
-        0,
-        blocks[0].offset,
-        blocks[1].offset,
-        section.offset + 12,
-        section.offset + 48,
+    assert [(f.check, f.offset) for f in findings] == [
+        ("magic", 0),
+        ("block checksum", blocks[0].offset),
+        ("section checksum", blocks[1].offset),
+        ("row checksum", section.offset + 12),
+        ("row checksum", section.offset + 48),
     ]
 
 
 def test_a_block_at_another_place_is_found():
-    data = sample("none")
-    reader = SortedFileReader(data)
-    sizes = {}
-    for block in reader.blocks():
-        sizes.setdefault(block.length, []).append(block)
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=pa.schema([("n", pa.int64())]), block_size=1, compression="none") as writer:
-        writer.write([b"a", b"b"], pa.record_batch({"n": [1, 2]}))
-    data = bytearray(target.getvalue())
+    data = bytearray(written([b"a", b"b"], pa.record_batch({"n": [1, 2]}), block_size=1, compression="none"))
     first, second = SortedFileReader(bytes(data)).blocks()
     assert first.length == second.length
     data[first.offset : first.offset + first.length] = data[second.offset : second.offset + second.length]
@@ -123,19 +118,11 @@ def test_rule_30_rows_are_bound_to_their_place():
             damaged = bytearray(data)
             damaged[section.offset + position] ^= 1 << bit
             with pytest.raises(CorruptionError, match=f"row {position // 12} "):
-                read_rows(SourceOf(damaged), section, range(5))
+                read_rows(CountingSource(damaged), section, range(5))
     data[section.offset : section.offset + 12] = data[section.offset + 12 : section.offset + 24]
     with pytest.raises(CorruptionError, match="row 0 "):
-        read_rows(SourceOf(data), section, [0])
-    assert read_rows(SourceOf(data), section, [1]).tolist() == [list(range(8, 16))]
-
-
-class SourceOf:
-    def __init__(self, data):
-        self.data, self.size = bytes(data), len(data)
-
-    def read_ranges(self, ranges):
-        return [self.data[o : o + n] for o, n in ranges]
+        read_rows(CountingSource(data), section, [0])
+    assert read_rows(CountingSource(data), section, [1]).tolist() == [list(range(8, 16))]
 
 
 # -- damage whose checksums were repaired -----------------------------------------------------------------------------
@@ -214,46 +201,86 @@ def test_a_frame_is_not_decompressed_past_its_cap():
         decompress(memoryview(frame), 1, 1000, 1 << 20, where)
 
 
-def index_of(data: bytes) -> int:
-    """Where the index of an uncompressed file begins: its count of blocks."""
-    footer = int.from_bytes(data[-48:-40], "little")
-    count = int.from_bytes(data[footer : footer + 8], "little")
-    lengths = [int.from_bytes(data[footer + 8 + 16 * i + 8 : footer + 24 + 16 * i], "little") for i in range(count)]
-    return footer + 8 + count * 16 + lengths[0]
+@pytest.mark.parametrize(
+    ("at", "value", "width", "error", "why"),
+    [
+        *((TRAILER + 38, version, 1, FormatVersionError, f"version {version}") for version in (0, 2, 9)),
+        (TRAILER + 36, 1, 1, FormatVersionError, "0x1"),  # a feature
+        *((TRAILER + 28, value, 1, CorruptionError, "compression id") for value in (3, 9)),
+        (FOOTER + 8 + 4, 1, 1, CorruptionError, "twice, or of no known kind"),  # reserved
+        (FOOTER + 8 + 16, 1, 1, CorruptionError, "twice, or of no known kind"),  # the second section is a first one
+        *((AT_INDEX + 8, place, 8, CorruptionError, "not in the file") for place in (0, 7, 2**40, 2**64 - 8)),
+    ],
+)
+def test_a_footer_that_does_not_fit_is_refused(at, value, width, error, why):
+    with pytest.raises(error, match=why):
+        SortedFileReader(forged(at, value, width))
 
 
-@pytest.mark.parametrize("place", [0, 7, 2**40, 2**64 - 8])
-def test_an_index_that_points_out_of_the_file_is_refused(place):
-    data = bytearray(sample("none"))
-    at = index_of(data) + 8
-    assert int.from_bytes(data[at : at + 8], "little") == SortedFileReader(bytes(data)).blocks()[0].offset
-    data[at : at + 8] = place.to_bytes(8, "little")
-    repair_trailer(data)
-    with pytest.raises(CorruptionError, match="not in the file"):
-        SortedFileReader(bytes(data))
+def test_a_damaged_version_is_no_other_version():
+    for at, why in ((TRAILER + 38, "only the version"), (6, "first bytes")):
+        damaged = bytearray(SAMPLE)
+        damaged[at] = 2
+        with pytest.raises(CorruptionError, match=why):
+            SortedFileReader(bytes(damaged))
 
 
-def test_an_index_that_counts_other_entries_than_a_block_has_is_refused():
-    data = bytearray(sample("none"))
-    blocks = SortedFileReader(bytes(data)).blocks()
-    at = index_of(data) + 8 + 12 * len(blocks)
-    assert data[at] == blocks[0].entries
-    data[at] += 1
-    repair_trailer(data)
-    with pytest.raises(CorruptionError, match="not the one that the index describes"):
-        SortedFileReader(bytes(data)).get(blocks[0].first_key)
+@pytest.mark.parametrize(
+    ("at", "value", "read", "why"),
+    [
+        (AT_ENTRIES, SAMPLE[AT_ENTRIES] + 1, lambda r: r.get(FIRST_KEY), "not the one that the index describes"),
+        (BLOCK + 14, 1, lambda r: r.get(FIRST_KEY), "reserved"),
+        *(
+            (after(METAS) - 4, codec, lambda r: r.meta("m"), "compression id") for codec in (3, 9)
+        ),  # the last array: of one row
+    ],
+)
+def test_numbers_that_do_not_fit_what_is_read_are_refused(at, value, read, why):
+    with pytest.raises(CorruptionError, match=why):
+        read(SortedFileReader(forged(at, value)))
 
 
-def test_values_that_python_cannot_hold_come_as_arrow_has_them():
+@pytest.mark.parametrize(
+    ("section", "at", "value", "check"),
+    [
+        (0, 0, 9, "codec"),
+        (0, 1, 9, "tombstones"),
+        (0, 2, 1, "block directory"),
+        (1, 0, 9, "codec"),
+        (1, 1, 99, "key encoding"),
+        (1, 2, 1, "block directory"),
+        (1, 3, 128, "block directory"),
+        *((2 + column, 0, 9, "codec") for column in range(len(SCHEMA))),
+        *((2 + column, 1, 99, "value encoding") for column in range(len(SCHEMA))),
+        *((2 + column, 3, 1, "value") for column in range(len(SCHEMA))),
+    ],
+)
+def test_an_unknown_codec_encoding_or_flag_is_refused(section, at, value, check):
+    reader = SortedFileReader(forged(BLOCK + 16 + 16 * section + at, value))
+    for read in (
+        lambda: reader.get_many([FIRST_KEY], include_deleted=True),
+        lambda: reader.scan_table(include_deleted=True),
+    ):
+        with pytest.raises(CorruptionError) as caught:
+            read()
+        assert caught.value.check.startswith(check) and caught.value.offset == BLOCK
+    assert [finding.offset for finding in reader.verify()] == [BLOCK]
+
+
+def test_unknown_sections_of_the_footer_are_skipped():
+    at = FOOTER + 8 + 16 * 5
+    assert u(SAMPLE, at, 4) == SUMMARIES
+    reader = SortedFileReader(forged(at, 200))
+    assert list(reader.zone_maps()) == [] and reader.verify() == [] and reader.scan_table().num_rows
+
+
+def test_values_that_python_cannot_hold_are_scalars_of_arrow():
     columns = {
         "late": pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC")),
         "nowhere": pa.array([5], pa.timestamp("us", "No/Where")),
         "other": pa.array([1], pa.int8()),
     }
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=pa.record_batch(columns).schema) as writer:
-        writer.write([b"k"], pa.record_batch(columns))
-    found = SortedFileReader(target.getvalue()).get(b"k")
+    found = SortedFileReader(written([b"k"], pa.record_batch(columns))).get(b"k")
     assert found == {name: column[0] for name, column in columns.items()} | {"other": 1}
     assert [values(column) for column in columns.values()][1:] == [["5 timestamp[us, tz=No/Where]"], [1]]
     far = pa.array([-(2**62)], pa.int64()).cast(pa.timestamp("us"))

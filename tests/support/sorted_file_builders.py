@@ -7,8 +7,11 @@ from skipstone.hfile_like import SortedFileWriter
 
 
 def written(keys, values, deleted=None, schema=None, **options) -> bytes:
+    """A file of entries. Without values it has no value columns."""
+    if schema is None:
+        schema = pa.schema([]) if values is None else values.schema
     target = io.BytesIO()
-    with SortedFileWriter(target, schema=schema if schema is not None else values.schema, **options) as writer:
+    with SortedFileWriter(target, schema=schema, **options) as writer:
         writer.write(keys, values, deleted)
     assert writer.size_bytes == len(target.getvalue())
     return target.getvalue()
@@ -20,11 +23,11 @@ def numbered(count, **options) -> bytes:
 
 
 class CountingSource:
-    """Counts requests and bytes."""
+    """A file in memory that records which ranges are read of it."""
 
     def __init__(self, data: bytes):
-        self.data, self.size, self.asked = data, len(data), []
+        self.data, self.size, self.ranges = bytes(data), len(data), []
 
     def read_ranges(self, ranges):
-        self.asked += ranges
+        self.ranges += ranges
         return [self.data[o : o + n] for o, n in ranges]

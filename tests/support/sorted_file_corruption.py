@@ -1,10 +1,10 @@
-"""Damages sorted-block files and asks them everything; run as a program, so that a crash of the interpreter, a hang or
-a huge allocation ends this and not the tests.
+"""Damages sorted-block files and reads them in every way; run as a program, so that a crash of the interpreter, a hang
+or a huge allocation ends this and not the tests.
 
     python sorted_file_corruption.py JOBS.json     a list of `Job`, as objects; prints a line of JSON for each
 
-flips      one bit: every face answers as before or raises a CorruptionError that says file, offset and check; and what
-           some face finds, `verify` finds
+flips      one bit: every face answers as before or raises a CorruptionError that names file, offset and check; and
+           what some face finds, `verify` finds
 cuts       the file ends early: it is not opened
 repaired   one bit, and every checksum made to fit: no face crashes, hangs or takes more memory than it may
 wild       the same after a few random numbers were written over
@@ -35,14 +35,12 @@ from sorted_file_reads import NAME, Face, Faces, Named, crafted_faces, text_of
 from sorted_file_samples import file_of
 
 HANG_S = 120  # of a machine that does much else
-# No allocation may pass this.
-ROOM_BYTES = 1 << 30
-# What a call may take at its peak, beside three times the file.
-PEAK_BYTES = 200 << 20
+ROOM_BYTES = 1 << 30  # for all allocations together
+PEAK_BYTES = 200 << 20  # of one call, in addition to three times the file
 _COMPLAINTS_MAX = 20
-# What a cache answers otherwise when it is asked again.
+# A second read of these may find something in a cache.
 _AGAIN = ("get", "get_many", "get_many of many", "scan")
-# What takes longest is asked of every so many-th.
+# The slowest faces read every so many-th file.
 _SELDOM = {"inspect": 16, "merge": 8}
 
 
@@ -52,7 +50,7 @@ class Job:
 
     name      of the catalogue
     mode      see above
-    place     a file where it is told what is being tried
+    place     a file that names what is being tried
     folder    for files
     share     every so many-th bit or length is tried, from bit `first` on, which is also the seed of what is random
     count     how many random ones
@@ -70,8 +68,8 @@ class Job:
 
 
 @dataclass
-class Told:
-    """What came of a job: how many were tried, refused, without effect; what was wrong."""
+class Outcome:
+    """How many damaged files were tried, refused, without effect; what was wrong."""
 
     tried: int = 0
     refused: int = 0
@@ -87,8 +85,6 @@ def _compiled() -> None:
 
 
 class Harm:
-    """One job."""
-
     def __init__(self, job: Job):
         self._job = job
         if job.compiled:
@@ -96,11 +92,10 @@ class Harm:
         self.sound = CRAFTED[job.name]() if job.mode == "crafted" else file_of(job.name)
         self._layout = None if job.mode == "crafted" else Layout(self.sound)
         self._place = os.open(job.place, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-        self.told = Told()
+        self.outcome = Outcome()
 
     def run(self) -> None:
-        """Does the job."""
-        told, job = self.told, self._job
+        outcome, job = self.outcome, self._job
         self._faces = None if job.mode in ("crafted", "cuts") else Faces(self.sound, job.folder)
         steps = {"flips": self._flips, "repaired": self._flips, "cuts": self._cuts, "wild": self._wild}
         steps |= {"fields": self._fields, "crafted": lambda: iter([(job.name, self.sound)])}
@@ -111,17 +106,17 @@ class Harm:
         for what, damaged in steps[job.mode]():
             os.pwrite(self._place, what.ljust(200).encode(), 0)
             faulthandler.dump_traceback_later(HANG_S, exit=True)
-            told.tried += 1
+            outcome.tried += 1
             try:
                 attempt(what, damaged)
             except Exception as error:
-                told.complaints.append(f"{what}: {type(error).__name__}: {error}")
-            if len(told.complaints) > _COMPLAINTS_MAX:
+                outcome.complaints.append(f"{what}: {type(error).__name__}: {error}")
+            if len(outcome.complaints) > _COMPLAINTS_MAX:
                 break
         faulthandler.cancel_dump_traceback_later()
         os.close(self._place)
 
-    # -- what is done to a file -------------------------------------------------------------------------------------
+    # -- damage -------------------------------------------------------------------------------------
 
     def _flips(self) -> Iterator[tuple[str, bytes]]:
         for bit in range(self._job.first, 8 * len(self.sound), self._job.share):
@@ -161,14 +156,14 @@ class Harm:
             self._layout.repair(damaged, region)
             yield f"{width} bytes at {place:#x} are {value:#x}, {region.kind} {region.number}", bytes(damaged)
 
-    # -- what may come of it ----------------------------------------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------------------------
 
     def _open(self, what: str, damaged: bytes) -> SortedFileReader | None:
         try:
             return SortedFileReader(Named(damaged))
         except (CorruptionError, FormatVersionError) as error:
             self._check_error(what, "open", error)
-            self.told.refused += 1
+            self.outcome.refused += 1
             return None
 
     def _try(self, what: str, damaged: bytes) -> None:
@@ -178,7 +173,7 @@ class Harm:
         assert self._faces is not None
         found: list[str] = []
         for name, face in self._faces.faces():
-            if self.told.tried % _SELDOM.get(name, 1):
+            if self.outcome.tried % _SELDOM.get(name, 1):
                 continue
             try:
                 answer = text_of(self._measured(f"{what}: {name}", face, reader))
@@ -187,25 +182,25 @@ class Harm:
                 found.append(name)
                 self._check_error(what, name, error)
             else:
-                # `inspect --verify` tells what is damaged, and does not raise.
+                # `inspect --verify` prints what is damaged, and does not raise.
                 if self._is_plain and name != "inspect" and answer != self._faces.answers[name]:
-                    self.told.complaints.append(f"{what}: {name} answers otherwise")
+                    self.outcome.complaints.append(f"{what}: {name} answers otherwise")
         findings = self._measured(f"{what}: verify", lambda r: r.verify(), reader)
         if any(None in (f.check, f.offset) for f in findings):
-            self.told.complaints.append(f"{what}: a finding of no check or offset: {findings}")
+            self.outcome.complaints.append(f"{what}: a finding of no check or offset: {findings}")
         if found and not findings and self._is_plain:
-            self.told.complaints.append(f"{what}: {found} refuse what verify does not find")
+            self.outcome.complaints.append(f"{what}: {found} refuse what verify does not find")
         if self._is_plain and not (found or findings) and not what.split(", ")[-1].startswith("padding"):
-            self.told.complaints.append(f"{what}: nothing found it")
-        self.told.refused += bool(found)
-        self.told.harmless += not (found or findings)
+            self.outcome.complaints.append(f"{what}: nothing found it")
+        self.outcome.refused += bool(found)
+        self.outcome.harmless += not (found or findings)
 
     def _try_cut(self, what: str, damaged: bytes) -> None:
         if self._open(what, damaged) is not None:
-            self.told.complaints.append(f"{what}: it is opened")
+            self.outcome.complaints.append(f"{what}: it is opened")
 
     def _measured(self, what: str, face: Face, reader: SortedFileReader) -> object:
-        """What a face gives; complains where that took too much memory."""
+        """The result of a face. Too much memory is a complaint."""
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         before = _status("VmRSS")
@@ -214,14 +209,14 @@ class Harm:
         finally:
             peak = _status("VmHWM") - before
             if peak > PEAK_BYTES + 3 * len(self.sound):
-                self.told.complaints.append(f"{what} takes {peak >> 20} MiB")
+                self.outcome.complaints.append(f"{what} takes {peak >> 20} MiB")
 
     def _try_crafted(self, what: str, damaged: bytes) -> None:
         try:
             opened = self._measured(f"{what}: open", lambda _: SortedFileReader(Named(damaged)), None)
         except SkipstoneError as error:
             self._check_error(what, "open", error)
-            self.told.refused += 1
+            self.outcome.refused += 1
             return
         findings: list = []
         for name, face in crafted_faces():
@@ -230,16 +225,16 @@ class Harm:
             except SkipstoneError as error:
                 findings.append(error)
                 self._check_error(what, name, error)
-        self.told.refused += bool(findings)
-        self.told.harmless += not findings
+        self.outcome.refused += bool(findings)
+        self.outcome.harmless += not findings
 
     @property
     def _is_plain(self) -> bool:
-        """Whether checksums tell of the damage."""
+        """Whether checksums show the damage."""
         return self._job.mode in ("flips", "cuts")
 
     def _check_error(self, what: str, face: str, error: SkipstoneError) -> None:
-        complain = self.told.complaints.append
+        complain = self.outcome.complaints.append
         if isinstance(error, CorruptionError):
             if not str(error.path).endswith(NAME):
                 complain(f"{what}: {face} does not name the file: {error!r}")
@@ -252,8 +247,7 @@ class Harm:
 
 
 def _blames(error: SkipstoneError) -> bool:
-    """Whether an error blames who called. A merge must not, for what is in a file; but another schema is another
-    file."""
+    """Whether an error blames the caller. A merge must not, for bytes of a file; but another schema is another file."""
     return isinstance(error, (InvalidArgumentError, SchemaError)) and "runs of different columns" not in str(error)
 
 
@@ -270,7 +264,7 @@ def _write_over(data: bytearray, region: Region, chooser: random.Random) -> None
 
 
 def _values(now: int, width: int, size: int) -> list[int]:
-    """What to set a number to: no two alike, and not what it is."""
+    """Other values of a number, without repeats."""
     top = (1 << 8 * width) - 1
     odd = [0, 1, now - 1, now + 1, top, top - 1, 1 << 8 * width - 1, (1 << 8 * width - 1) - 1, size, size - 48, 2 * now]
     return [value for value in dict.fromkeys(odd) if value != now and 0 <= value <= top]
@@ -288,14 +282,13 @@ def _size_bytes() -> int:
 
 
 def main() -> None:
-    """Does the jobs of a file."""
     faulthandler.enable()
     with open(sys.argv[1]) as file:
         jobs = [Job(**job) for job in json.load(file)]
     for job in jobs:
         harm = Harm(job)
         harm.run()
-        print(json.dumps(harm.told.__dict__), flush=True)
+        print(json.dumps(harm.outcome.__dict__), flush=True)
 
 
 if __name__ == "__main__":

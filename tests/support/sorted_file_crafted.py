@@ -1,7 +1,7 @@
-"""Sorted-block files that somebody crafted to harm who reads them: small, with checksums that fit, and claims that do
-not: frames that grow a thousandfold, keys and values that take gigabytes once decoded, blocks that lie in one another.
+"""Sorted-block files of an attacker: small, with checksums that fit and claims that do not: frames that grow a
+thousandfold, keys and values that take gigabytes once decoded, blocks that overlap.
 
-Made from FORMAT.md and not by the library, whose writer would refuse them.
+They are built from FORMAT.md and not by the library, whose writer refuses them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ BLOCK_KINDS = "u8 u4 u4 u4 u4"
 
 @dataclass
 class Crafted:
-    """A file in the making: bytes are put where they will lie, and the footer names what it is told to."""
+    """A file that is being built: bytes are appended at their place, and the footer names what it is given."""
 
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     data: bytearray = field(default_factory=lambda: bytearray(b"SKSBLK\1\0"))
@@ -99,14 +99,14 @@ class Crafted:
     footer: bytes | None = None
 
     def put(self, data: bytes) -> int:
-        """Puts bytes; where they lie."""
+        """Append bytes, and return their offset."""
         self.data += bytes(up(len(self.data)) - len(self.data))
         offset = len(self.data)
         self.data += data
         return offset
 
     def add(self, entries: int, sections: Sequence[Section], first: bytes, last: bytes, times: int = 1) -> Crafted:
-        """A block, named by the index as often as is said."""
+        """A block, which the index names `times` times."""
         offset = up(len(self.data))
         data = block(offset, entries, sections)
         self.put(data)
@@ -160,103 +160,33 @@ def one_block(entries: int, keys: Section, *columns: Section, schema: pa.Schema 
     return made.add(entries, [NO_TOMBSTONES, keys, *columns], first, last).done()
 
 
-def keys_that_are_wide() -> bytes:
-    """2^20 keys of 1 MiB each, by a prefix that is stored once."""
-    return one_block(MILLION, zipped(numbers(MILLION)), first=bytes(9), last=b"\xff")
+def any_keys(entries: int, encoding: int, body: bytes) -> bytes:
+    """A file of one block of compressed keys."""
+    return one_block(entries, zipped(Section(encoding, body)), first=b"", last=b"\xff")
 
 
-def keys_that_share_all() -> bytes:
-    shared = 1 << 20
-    bundle = struct.pack("<IBBH", shared, 1, 1, 0) + bytes(shared) + bytes(-(-60_000 // 16)) + bytes(60_000)
-    return one_block(60_000, zipped(Section(2, bundle)), first=b"", last=b"\xff")
+def nulls(entries: int, kind: pa.DataType, columns: int = 1) -> bytes:
+    """A file of columns of nulls, which take no bytes."""
+    schema = pa.schema([(f"c{i}", kind) for i in range(columns)])
+    return one_block(entries, numbers(), *[Section(0)] * columns, schema=schema)
 
 
-def keys_transposed() -> bytes:
-    body = struct.pack("<II", 1 << 19, (1 << 19) - 3) + bytes((1 << 19) - 3) + bytes(3 * 300_000)
-    return one_block(300_000, zipped(Section(1, body)), first=b"", last=b"\xff")
+def dictionary(*values: bytes, codes: bytes = b"") -> Section:
+    return zipped(Section(7, strings(values) + codes))
 
 
-def nulls_that_are_wide() -> bytes:
-    schema = pa.schema([("c", pa.binary(1 << 26))])
-    return one_block(MILLION, numbers(), Section(0), schema=schema)
-
-
-def nulls_of_many_columns() -> bytes:
-    schema = pa.schema([(f"c{i}", pa.int64()) for i in range(9_000)])
-    return one_block(MILLION, numbers(), *[Section(0)] * 9_000, schema=schema)
-
-
-def few_nulls_of_many_wide_columns() -> bytes:
-    schema = pa.schema([(f"c{i}", pa.binary(400)) for i in range(2_000)])
-    return one_block(16_000, numbers(), *[Section(0)] * 2_000, schema=schema)
-
-
-def constants() -> bytes:
-    """64 columns of one value of 900 kB each, for 64 entries."""
-    value = zipped(Section(7, strings([bytes(900_000)])))
-    return one_block(64, numbers(), *[value] * 64)
-
-
-def a_dictionary() -> bytes:
-    value = zipped(Section(7, strings([b"", bytes(MILLION)]) + b"\1" * MILLION))
-    return one_block(MILLION, numbers(), value)
-
-
-def dictionaries() -> bytes:
-    """Of each column most values are short by the least one, and all are long."""
-    value = zipped(Section(7, strings([b"", bytes(60_000)]) + b"\1" * 1000))
-    return one_block(1000, numbers(), *[value] * 300)
-
-
-def a_template() -> bytes:
+def template(step: int) -> Section:
     """32 plain numbers of 18 digits, of no bytes each."""
-    part = struct.pack("<BBHIQQ", 2, 0, 0, 0, 10**17, 0)
-    body = struct.pack("<II", 32, 0) + part * 32
-    return one_block(MILLION, numbers(), Section(8, body + bytes(up(len(body)) - len(body))))
+    body = struct.pack("<II", 32, 0) + struct.pack("<BBHIQQ", 2, 0, 0, 0, 10**17, step) * 32
+    return Section(8, body + bytes(up(len(body)) - len(body)))
 
 
-def templates() -> bytes:
-    part = struct.pack("<BBHIQQ", 2, 0, 0, 0, 10**17, 1)
-    body = struct.pack("<II", 32, 0) + part * 32
-    return one_block(100_000, numbers(), *[Section(8, body + bytes(up(len(body)) - len(body)))] * 15)
-
-
-def a_literal() -> bytes:
-    body = struct.pack("<II", 1, MILLION) + struct.pack("<BBHIQQ", 0, 0, 0, MILLION, 0, 0) + bytes(MILLION)
-    return one_block(MILLION, numbers(), zipped(Section(8, body)))
-
-
-def sections_that_grow() -> bytes:
-    """Frames of 64 MiB in some kB, of which each would be allowed alone."""
-    value = Section(3, frame(1 << 26), ZSTD, 0, 1 << 26)
-    return one_block(16_000, numbers(), *[value] * 40)
-
-
-def a_section_that_grows() -> bytes:
-    count = (1 << 24) - 64
-    return one_block(MILLION, numbers(), Section(3, frame(4 * count), ZSTD, 0, 4 * count))
-
-
-def a_frame_of_no_size() -> bytes:
-    value = Section(3, frame(1 << 26, states_size=False), ZSTD, 0, 1 << 26)
-    return one_block(1000, numbers(), value)
-
-
-def a_frame_of_another_size() -> bytes:
-    return one_block(1000, numbers(), Section(3, frame(1 << 26), ZSTD, 0, 4008))
-
-
-def a_frame_of_a_wide_window() -> bytes:
-    """A frame header that asks for a window of 2^31 bytes, of a content of 2^25."""
+def frame_of_a_wide_window() -> bytes:
+    """Its header asks for a window of 2^31 bytes, for a content of 2^25."""
     head = b"\x28\xb5\x2f\xfd" + bytes([0x80, (31 - 10) << 3]) + (1 << 25).to_bytes(4, "little")
     run = (((1 << 17) << 3) | 2).to_bytes(3, "little") + b"\0"
     last = (((1 << 17) << 3) | 3).to_bytes(3, "little") + b"\0"
-    return one_block(1000, numbers(), Section(3, head + run * 255 + last, ZSTD, 0, 1 << 25))
-
-
-def one_block_named_often() -> bytes:
-    made = Crafted(packs_footer=True)
-    return made.add(MILLION, [NO_TOMBSTONES, numbers()], bytes(8), last_number(8, MILLION - 1), times=60_000).done()
+    return head + run * 255 + last
 
 
 def an_index_of_long_keys() -> bytes:
@@ -264,12 +194,6 @@ def an_index_of_long_keys() -> bytes:
     made = Crafted(packs_footer=True)
     made.put(bytes(1 << 10))
     made.index = struct.pack("<Q", 1) + table([(8, 64, 1, 0, 8)], BLOCK_KINDS, [b"", bytes(14 << 20)])
-    return made.done()
-
-
-def an_index_of_many_blocks() -> bytes:
-    made = Crafted()
-    made.index = struct.pack("<Q", 2**63) + bytes(64)
     return made.done()
 
 
@@ -282,18 +206,19 @@ def entries_without_end() -> bytes:
     return made.done()
 
 
-def a_footer_that_grows() -> bytes:
-    return Crafted(packs_footer=True, footer=bytes(1 << 28)).done()
+def metas(plain_bytes: int, times: int, **options: bool) -> bytes:
+    """A compressed meta of zeros, which the footer names `times` times."""
+    made = Crafted(**options)
+    return made.name_metas([made.piece(plain_bytes, ZSTD)] * times).done()
 
 
-def names_without_end() -> bytes:
-    count = 3 << 20
-    return Crafted(packs_footer=True, groups=count.to_bytes(4, "little") + bytes(4 * count)).done()
-
-
-def sections_without_end() -> bytes:
-    count = 800_000
-    return Crafted(packs_footer=True, footer=count.to_bytes(8, "little") + bytes(16 * count)).done()
+def row_tables(filled_bytes: int, rows: int, count: int, **options: bool) -> bytes:
+    """Tables of rows of one byte, which begin at one place: no checksum of them fits."""
+    made = Crafted(**options)
+    made.put(bytes(filled_bytes))
+    arrays = struct.pack(f"<{2 * count}Q", *[8] * count, *[rows] * count) + struct.pack(f"<{count}I", *[1] * count)
+    made.row_tables = strings([b"s%d" % i for i in range(count)]) + arrays
+    return made.done()
 
 
 def a_schema_that_nests() -> bytes:
@@ -303,49 +228,61 @@ def a_schema_that_nests() -> bytes:
     return Crafted(pa.schema([("c", kind)])).done()
 
 
-def a_schema_of_many_columns() -> bytes:
-    return Crafted(pa.schema([(f"c{i}", pa.int8()) for i in range(200_000)]), packs_footer=True).done()
-
-
-def a_schema_that_is_none() -> bytes:
-    return Crafted(schema_bytes=b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(64)).done()
-
-
-def metas_that_grow() -> bytes:
-    made = Crafted()
-    return made.name_metas([made.piece(1 << 28, ZSTD)]).done()
-
-
-def metas_that_overlap() -> bytes:
-    made = Crafted(packs_footer=True)
-    return made.name_metas([made.piece(15 << 20, ZSTD)] * 20_000).done()
-
-
-def rows_that_overlap() -> bytes:
-    made = Crafted(packs_footer=True)
-    made.put(bytes(500_000))
-    count = 20_000
-    arrays = struct.pack(f"<{count}Q", *[8] * count) + struct.pack(f"<{count}Q", *[100_000] * count)
-    made.row_tables = strings([b"s%d" % i for i in range(count)]) + arrays + struct.pack(f"<{count}I", *[1] * count)
-    return made.done()
-
-
-def rows_that_are_all_wrong() -> bytes:
-    made = Crafted()
-    made.put(bytes(1_500_000))
-    made.row_tables = strings([b"s"]) + struct.pack("<QQI", 8, 300_000, 1)
-    return made.done()
-
-
 CRAFTED: dict[str, Callable[[], bytes]] = {
-    make.__name__: make
-    for make in (
-        keys_that_are_wide, keys_that_share_all, keys_transposed, nulls_that_are_wide, nulls_of_many_columns,
-        few_nulls_of_many_wide_columns, constants, a_dictionary, dictionaries, a_template, templates, a_literal,
-        sections_that_grow, a_section_that_grows, a_frame_of_no_size, a_frame_of_another_size, a_frame_of_a_wide_window,
-        one_block_named_often, an_index_of_long_keys, an_index_of_many_blocks,
-        entries_without_end, a_footer_that_grows, names_without_end, sections_without_end,
-        a_schema_that_nests, a_schema_of_many_columns, a_schema_that_is_none, metas_that_grow, metas_that_overlap,
-        rows_that_overlap, rows_that_are_all_wrong,
-    )
-}  # fmt: skip
+    # 2^20 keys of 1 MiB each, by a prefix that is stored once
+    "keys that are wide": lambda: one_block(MILLION, zipped(numbers(MILLION)), first=bytes(9), last=b"\xff"),
+    "keys that share all": lambda: any_keys(
+        60_000, 2, struct.pack("<IBBH", MILLION, 1, 1, 0) + bytes(MILLION) + bytes(60_000 // 16) + bytes(60_000)
+    ),
+    "keys transposed": lambda: any_keys(
+        300_000, 1, struct.pack("<II", 1 << 19, (1 << 19) - 3) + bytes((1 << 19) - 3) + bytes(3 * 300_000)
+    ),
+    "nulls that are wide": lambda: nulls(MILLION, pa.binary(1 << 26)),
+    "nulls of many columns": lambda: nulls(MILLION, pa.int64(), 9_000),
+    "few nulls of many wide columns": lambda: nulls(16_000, pa.binary(400), 2_000),
+    # 64 columns of one value of 900 kB each, for 64 entries
+    "constants": lambda: one_block(64, numbers(), *[dictionary(bytes(900_000))] * 64),
+    "a dictionary": lambda: one_block(MILLION, numbers(), dictionary(b"", bytes(MILLION), codes=b"\1" * MILLION)),
+    "dictionaries": lambda: one_block(1000, numbers(), *[dictionary(b"", bytes(60_000), codes=b"\1" * 1000)] * 300),
+    "a template": lambda: one_block(MILLION, numbers(), template(0)),
+    "templates": lambda: one_block(100_000, numbers(), *[template(1)] * 15),
+    "a literal": lambda: one_block(
+        MILLION,
+        numbers(),
+        zipped(Section(8, struct.pack("<IIBBHIQQ", 1, MILLION, 0, 0, 0, MILLION, 0, 0) + bytes(MILLION))),
+    ),
+    # frames of 64 MiB in some kB, of which each would be allowed alone
+    "sections that grow": lambda: one_block(16_000, numbers(), *[Section(3, frame(1 << 26), ZSTD, 0, 1 << 26)] * 40),
+    "a section that grows": lambda: one_block(
+        MILLION, numbers(), Section(3, frame((1 << 26) - 256), ZSTD, 0, (1 << 26) - 256)
+    ),
+    "a frame of no size": lambda: one_block(
+        1000, numbers(), Section(3, frame(1 << 26, states_size=False), ZSTD, 0, 1 << 26)
+    ),
+    "a frame of another size": lambda: one_block(1000, numbers(), Section(3, frame(1 << 26), ZSTD, 0, 4008)),
+    "a frame of a wide window": lambda: one_block(
+        1000, numbers(), Section(3, frame_of_a_wide_window(), ZSTD, 0, 1 << 25)
+    ),
+    "one block named often": lambda: (
+        Crafted(packs_footer=True)
+        .add(MILLION, [NO_TOMBSTONES, numbers()], bytes(8), last_number(8, MILLION - 1), times=60_000)
+        .done()
+    ),
+    "an index of long keys": an_index_of_long_keys,
+    "an index of many blocks": lambda: Crafted(index=struct.pack("<Q", 2**63) + bytes(64)).done(),
+    "entries without end": entries_without_end,
+    "a footer that grows": lambda: Crafted(packs_footer=True, footer=bytes(1 << 28)).done(),
+    "names without end": lambda: Crafted(packs_footer=True, groups=struct.pack("<I", 3 << 20) + bytes(12 << 20)).done(),
+    "sections without end": lambda: Crafted(
+        packs_footer=True, footer=struct.pack("<Q", 800_000) + bytes(16 * 800_000)
+    ).done(),
+    "a schema that nests": a_schema_that_nests,
+    "a schema of many columns": lambda: Crafted(
+        pa.schema([(f"c{i}", pa.int8()) for i in range(200_000)]), packs_footer=True
+    ).done(),
+    "a schema that is none": lambda: Crafted(schema_bytes=b"\xff" * 7 + b"\x7f" + bytes(64)).done(),
+    "metas that grow": lambda: metas(1 << 28, 1),
+    "metas that overlap": lambda: metas(15 << 20, 20_000, packs_footer=True),
+    "rows that overlap": lambda: row_tables(500_000, 100_000, 20_000, packs_footer=True),
+    "rows that are all wrong": lambda: row_tables(1_500_000, 300_000, 1),
+}

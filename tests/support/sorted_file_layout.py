@@ -1,5 +1,5 @@
-"""Where things lie in a sorted-block file, from FORMAT.md and not from the library: to name its bytes, and to make
-checksums fit again after damage, so that the checks behind them are what is tested."""
+"""Where things are in a sorted-block file, from FORMAT.md and not from the library: to name its bytes, and to make
+checksums fit again after damage, so that the checks behind them are tested."""
 
 from __future__ import annotations
 
@@ -56,11 +56,6 @@ def up(n: int) -> int:
     return (n + 7) // 8 * 8
 
 
-def plain(data: bytes, codec: int) -> bytes:
-    """The plain bytes of a stored piece."""
-    return data if codec == 0 else zstandard.decompress(data)
-
-
 def strings(data: bytes, at: int = 0) -> tuple[list[bytes], int]:
     """(a table of strings, where it ends)."""
     count = u(data, at, 4)
@@ -80,18 +75,21 @@ def columns(data: bytes, formats: str) -> list[tuple]:
 
 
 class Layout:
-    """Where everything lies in a sound file.
+    """Where everything is in a sound file.
 
     footer    its plain bytes; `sections`: id -> (where it begins in them, its bytes)
+    blocks    (offset, length)
     regions   in order, without gaps
     """
 
     def __init__(self, data: bytes):
         at = len(data) - TRAILER_BYTES
-        self.size, self._data = len(data), data
+        self.size, self.data = len(data), data
         self.footer_at, self.footer_stored = u(data, at, 8), u(data, at + 8, 8)
         self.footer_codec = u(data, at + 28, 4)
-        self.footer = plain(data[self.footer_at : at], self.footer_codec)
+        self.footer = data[self.footer_at : at]
+        if self.footer_codec:
+            self.footer = zstandard.decompress(self.footer)
         self.sections: dict[int, tuple[int, bytes]] = {}
         start = 8 + 16 * u(self.footer, 0, 8)
         for i in range(u(self.footer, 0, 8)):
@@ -100,16 +98,10 @@ class Layout:
             start += length
         self.metas = columns(self.sections[METAS][1], "QQQII")
         self.row_tables = columns(self.sections[ROW_TABLES][1], "QQI")
-        self.blocks: list[tuple[int, int]] = []
-        self._index()
-        self.regions = list(self._filled(sorted(self._regions(), key=lambda region: region.start)))
-
-    def _index(self) -> None:
-        """The blocks."""
         _, index = self.sections[INDEX]
-        self.block_count = u(index, 0, 8)
-        count = self.block_count
+        count = u(index, 0, 8)
         self.blocks = [(u(index, 8 + 8 * i, 8), u(index, 8 + 8 * count + 4 * i, 4)) for i in range(count)]
+        self.regions = list(self._filled(sorted(self._regions(), key=lambda region: region.start)))
 
     def _regions(self) -> Iterator[Region]:
         yield Region("header", 0, HEADER_BYTES)
@@ -134,8 +126,8 @@ class Layout:
             at = region.stop
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """(place, width) of the numbers that lie in the open: of the trailer, of heads and directories of blocks, and
-        the words and double words of what is not compressed."""
+        """(place, width) of numbers: of the trailer, of heads and directories of blocks, and the words and double words
+        of sections that are not compressed."""
         for region in self.regions:
             if region.kind == "trailer":
                 yield from ((region.start + at, width) for at, width in _TRAILER_FIELDS)
@@ -146,12 +138,12 @@ class Layout:
 
     def _block_fields(self, offset: int) -> Iterator[tuple[int, int]]:
         yield from ((offset + at, width) for at, width in ((4, 4), (8, 4), (12, 2), (14, 2)))
-        sections = u(self._data, offset + 12, 2)
+        sections = u(self.data, offset + 12, 2)
         at = offset + HEAD_BYTES + SECTION_BYTES * sections
         for entry in range(offset + HEAD_BYTES, at, SECTION_BYTES):
             yield from ((entry + place, width) for place, width in ((0, 1), (1, 1), (2, 2), (4, 4), (8, 4)))
-            stored = u(self._data, entry + 4, 4)
-            if not self._data[entry]:
+            stored = u(self.data, entry + 4, 4)
+            if not self.data[entry]:
                 yield from ((at + place, 1) for place in range(min(stored, 8)))
                 yield from _words(at, at + min(stored, _SECTION_HEAD_BYTES))
             at += up(stored)
@@ -161,29 +153,19 @@ class Layout:
         return next(r for r in self.regions if r.start <= position < r.stop)
 
     def repair(self, data: bytearray, region: Region) -> None:
-        """Makes the checksums of a region that was damaged fit what it says now."""
+        """Make the checksums of a damaged region fit its bytes."""
         if region.kind == "block":
             repair_block(data, region.start, region.stop - region.start)
         elif region.kind == "row":
             end = region.stop - 4
             data[end : region.stop] = bound(data[region.start : end], region.start).to_bytes(4, "little")
-        elif region.kind == "meta":
-            self._repair_meta(data, region)
+        elif region.kind == "meta" and not self.footer_codec:  # else the footer is compressed, and left unchanged
+            begins, table = self.sections[METAS]
+            names, at = strings(table)
+            at += self.footer_at + begins + len(names) * 24 + 4 * region.number
+            data[at : at + 4] = bound(data[region.start : region.stop], region.start).to_bytes(4, "little")
         if region.kind in ("meta", "footer", "trailer"):
             repair_trailer(data)
-
-    def _repair_meta(self, data: bytearray, region: Region) -> None:
-        """The checksums of metas lie in the footer: where that is compressed, they are left as they are."""
-        begins, table = self.sections[METAS]
-        names, at = strings(table)
-        at += len(names) * 24 + 4 * region.number
-        checksum = bound(data[region.start : region.stop], region.start)
-        self._put(data, begins + at, checksum)
-
-    def _put(self, data: bytearray, at: int, checksum: int) -> None:
-        """Writes a checksum into the footer, unless that is compressed."""
-        if not self.footer_codec:
-            data[self.footer_at + at : self.footer_at + at + 4] = checksum.to_bytes(4, "little")
 
 
 def repair_trailer(data: bytearray) -> None:

@@ -1,4 +1,4 @@
-"""Every way to ask a sorted-block file, to be asked of a damaged one as of the sound one."""
+"""Every way to read a sorted-block file, to read a damaged one as the sound one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 from skipstone.commands.inspect import inspect
-from skipstone.hfile_like import (
-    SortedFileReader,
-    SortedFileWriter,
-    merge_runs,
-    read_block_range,
-    read_rows,
-)
+from skipstone.hfile_like import SortedFileReader, merge_runs, read_block_range, read_rows
 from skipstone.hfile_like.block_values import ENCODING_STRINGS, plain_encoding
+from sorted_file_builders import written
 
 NUMBERED_PREFIX = b"\x03\x00\x07"
 NAME = "damaged.skb"
@@ -26,7 +21,7 @@ _KEYS_MAX = 6
 
 
 class Named:
-    """A file in memory with a name, as errors should tell it."""
+    """A file in memory with a name, which errors contain."""
 
     name = NAME
 
@@ -41,11 +36,7 @@ Face = Callable[[SortedFileReader], object]
 
 
 class Faces:
-    """The questions that fit a sound file, with the answers that it gives. Answers are texts: they compare as NaN
-    does not.
-
-    answers   by the name of a face
-    """
+    """The reads that fit a sound file, and their results as texts, which compare as NaN does not: `answers`."""
 
     def __init__(self, sound: bytes, folder: str | None = None):
         self._path = None if folder is None else os.path.join(folder, NAME)
@@ -61,8 +52,12 @@ class Faces:
         reader.close()
 
     def faces(self) -> Iterator[tuple[str, Face]]:
-        """(name, question) of all that fit this file."""
-        yield "told", self._told
+        """(name, read) of all that fit this file."""
+        yield (
+            "contents",
+            lambda r: [r.schema, r.num_entries, r.num_deleted, r.metas(), r.ends() if r.num_entries else None],
+        )
+        yield "places", lambda r: [r.groups(), r.row_tables(), r.blocks()]
         yield "get", lambda r: [r.get(key) for key in [*self._keys, b"\x00nowhere"]]
         yield "get_many", lambda r: r.get_many([*self._keys, b"\x00nowhere"], include_deleted=True)
         yield "get_many of many", lambda r: r.get_many(self._middle * 3)
@@ -76,10 +71,7 @@ class Faces:
             yield f"range of {group.name}", self._range(group.offset, group.length)
         for section in self._row_tables:
             yield f"rows of {section.name}", lambda r, s=section: r.read_rows([(s.name, range(s.rows))])[0]
-            yield (
-                f"rows of {section.name} alone",
-                lambda r, s=section: read_rows(r.source, s, range(s.rows)),
-            )
+            yield f"rows of {section.name} alone", lambda r, s=section: read_rows(r.source, s, range(s.rows))
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
         if self._is_numbered:
@@ -90,11 +82,6 @@ class Faces:
         yield "merge", self._merge
         if self._path is not None:
             yield "inspect", self._inspect
-
-    def _told(self, reader: SortedFileReader) -> object:
-        told = [reader.schema, reader.num_entries, reader.num_deleted, reader.groups()]
-        told += [reader.metas(), reader.row_tables(), reader.blocks()]
-        return [*told, reader.ends() if reader.num_entries else None]
 
     def _summaries(self, reader: SortedFileReader) -> object:
         found = reader.zone_maps().items()
@@ -108,7 +95,7 @@ class Faces:
 
     def _merge(self, reader: SortedFileReader) -> object:
         target = io.BytesIO()
-        newer = _other(self._schema, self._middle[0])
+        newer = written([self._middle[0]], None, [True], self._schema, compression="none")  # one tombstone
         merge_runs([reader, newer], target, block_size=120)
         return SortedFileReader(Named(target.getvalue())).scan_table(include_deleted=True)
 
@@ -124,14 +111,6 @@ class Faces:
 
 
 _SOME = np.arange(0, 400, 3, dtype=np.uint64)
-
-
-def _other(schema: pa.Schema, key: bytes) -> bytes:
-    """A run of one tombstone, newer than any."""
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=schema, compression="none") as writer:
-        writer.write([key], None, [True])
-    return target.getvalue()
 
 
 def crafted_faces() -> Iterator[tuple[str, Face]]:

@@ -1,6 +1,6 @@
-"""A small sorted-block file for each encoding and each section, by name: what damage is tried on, what is frozen.
+"""A small sorted-block file for each encoding and each section, by name: tests damage them, and some are golden files.
 
-Everything in them is made by arithmetic, so that they are the same in every run.
+Their contents are computed, so that they are the same in every run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileWriter
+from sorted_file_builders import written
 
 
 def noise(seed: int, length: int) -> bytes:
@@ -38,12 +39,7 @@ def make(
     keys: list[bytes], columns: dict[str, pa.Array], deleted: list[bool] | None = None, **options: object
 ) -> bytes:
     """A file of entries alone."""
-    batch = pa.record_batch(columns) if columns else None
-    schema = batch.schema if batch is not None else pa.schema([])
-    target = io.BytesIO()
-    with SortedFileWriter(target, schema=schema, **options) as writer:  # type: ignore[arg-type]
-        writer.write(keys, batch, deleted)
-    return target.getvalue()
+    return written(keys, pa.record_batch(columns) if columns else None, deleted, **options)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -203,27 +199,16 @@ def wide_text(compression: str) -> bytes:
 MAKERS: dict[str, Callable[[str], bytes]] = {
     maker.__name__: maker
     for maker in (
-        keys_fixed,
-        keys_bundles,
-        keys_long,
-        keys_numbers,
-        values_fixed,
-        values_frames,
-        values_strings,
-        values_large,
-        values_names,
-        sections,
-        many_blocks,
-        empty,
-        wide_text,
+        *(keys_fixed, keys_bundles, keys_long, keys_numbers),
+        *(values_fixed, values_frames, values_strings, values_large, values_names),
+        *(sections, many_blocks, empty, wide_text),
     )
 }
-COMPRESSIONS = ("none", "zstd")
 
 
 def names() -> list[str]:
     """Of all small files: maker/compression."""
-    return [f"{maker}/{compression}" for maker in MAKERS for compression in COMPRESSIONS]
+    return [f"{maker}/{compression}" for maker in MAKERS for compression in ("none", "zstd")]
 
 
 def file_of(name: str) -> bytes:
