@@ -1,10 +1,10 @@
-"""Measured false positives of a standalone filter: within 10% of what was asked, from 1% to 0.01%.
+"""Measured false positives of a standalone filter: within 10% of the requested rate, from 1% to 0.01%.
 
-How the bound is computed. Of a filter that stands, strangers are wrongly held independently, each with probability
-f = `filter.fpp` (`test_filter_sizing.py` shows that this is exact). By Chernoff's bound the share of n strangers is off
-by a part d of f with a probability of at most 2 exp(-n f d**2 / (2 + d)). A twentieth (d = 0.05) is left to this, and
-n is chosen so that it happens less than once in 10**7. The other twentieth is left to the filter itself, whose f varies
-about the theory as its blocks do: the standard error of their mean is computed from the blocks, and six of it must fit.
+How the bound is computed: a filter contains each stranger wrongly with probability f = `filter.fpp`, independently
+(`test_filter_sizing.py` shows that this is exact). By Chernoff's bound the share of n strangers is off by a part d of f
+with a probability of at most 2 exp(-n f d**2 / (2 + d)). For d = 0.05, n is chosen so that this happens less than once
+in 10**7. The other twentieth is for the filter, whose f varies about the theory as its blocks do: six standard errors
+of their mean must fit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def strangers_needed(fpp: float, share: float) -> int:
 
 
 def measured(built: SplitBlockFilter, count: int) -> float:
-    """The share that is wrongly held of so many integers that were never members."""
+    """The share of so many strangers that the filter contains."""
     hits = 0
     for start in range(0, count, AT_ONCE):
         asked = pa.array(np.arange(start, min(count, start + AT_ONCE)) + 10**12)

@@ -1,4 +1,4 @@
-"""Sizes: the expected false-positive probability against simulation, the ladder, and who shares a group."""
+"""Sizes: the expected false-positive probability against simulation, shared sizes, and which filters share a group."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.bloom import (
-    SplitBlockFilter,
-    fpp_of,
-    plan_repeats,
-    plan_sizes,
-    shared_blocks,
-    solve_blocks,
-)
+from skipstone.bloom import SplitBlockFilter, fpp_of, plan_repeats, plan_sizes, shared_blocks, solve_blocks
 from skipstone.errors import InvalidArgumentError
 
 
@@ -115,15 +108,11 @@ def test_rule_31_plans_hold_every_member_once_and_bound_the_waste(plan_of, ndvs:
             assert all((blocks // size).bit_count() == 1 and blocks % size == 0 for size in own)
 
 
-def test_rule_31_skewed_members_go_apart():
-    plan = plan_sizes([solve_blocks(ndv, 0.01) for ndv in [1_000_000] + [10] * 50])
-    assert [members for _, members in plan] == [[0], list(range(1, 51))]
-
-
-def test_a_short_last_row_group_stays_with_its_fellows():
-    rungs = [solve_blocks(ndv, 0.01) for ndv in [50_000] * 30 + [40]]
-    assert [members for _, members in plan_sizes(rungs)] == [list(range(31))]
-
-
-def test_no_members_no_groups():
-    assert plan_sizes([]) == plan_repeats([]) == []
+def test_rule_31_skewed_members_are_apart_and_a_short_last_row_group_is_not():
+    for ndvs, groups in (
+        ([1_000_000] + [10] * 50, [[0], list(range(1, 51))]),
+        ([50_000] * 30 + [40], [list(range(31))]),
+        ([], []),
+    ):
+        assert [members for _, members in plan_sizes([solve_blocks(ndv, 0.01) for ndv in ndvs])] == groups
+    assert plan_repeats([]) == []

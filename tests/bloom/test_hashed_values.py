@@ -9,10 +9,10 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from skipstone.base import lazy
-from skipstone.bloom import distinct, hash_array, hash_raw, kernels
+from kernels_in_use import kernels
+from skipstone.bloom import distinct, hash_array, hash_raw
 from skipstone.errors import InvalidArgumentError
 from xxhash import xxh64_intdigest
 
@@ -42,6 +42,7 @@ def assert_alike(arrays: list[pa.Array], form: bytes | None = None):
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
+@example(5)
 def test_integers_of_any_width_hash_alike(value: int):
     assert_alike([pa.array([value], kind) for kind in INTEGER_TYPES if fits(value, kind)], struct.pack("<q", value))
 
@@ -52,8 +53,7 @@ def fits(value: int, kind: pa.DataType) -> bool:
     return 0 <= value < 1 << bits if pa.types.is_unsigned_integer(kind) else -(1 << bits - 1) <= value < 1 << bits - 1
 
 
-def test_small_integers_and_booleans_hash_alike():
-    assert_alike([pa.array([5], kind) for kind in INTEGER_TYPES], struct.pack("<q", 5))
+def test_booleans_hash_as_integers():
     assert_alike([pa.array([1], pa.uint8()), pa.array([True])])
 
 
@@ -149,12 +149,9 @@ def test_extension_types_hash_as_their_storage():
 def test_compiled_and_plain_hash_alike(values: list[bytes | None]):
     array = pa.array(values, pa.binary())
     expected = [None if value is None else xxh64_intdigest(value) for value in values]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "_loaded", {"bloom.kernels": kernels})
-        patch.setattr(lazy, "USE_ABOVE_NS", -1)
-        assert masked(hash_array(array)) == expected
-        patch.setattr(lazy, "USE_ABOVE_NS", 10**18)
-        assert masked(hash_array(array)) == expected
+    for are_used in (True, False):
+        with kernels(are_used=are_used):
+            assert masked(hash_array(array)) == expected
 
 
 def masked(hashed) -> list[int | None]:

@@ -1,16 +1,14 @@
-"""numba stays out of small work, and its absence, or a place without a cache, changes no answer."""
+"""Small work does not import numba, and without numba the answers are the same."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numba
 import pyarrow as pa
 import pytest
-from example_counts import only_in_test_all
 from skipstone.base import lazy
 from skipstone.bloom import SplitBlockFilter
 
@@ -85,7 +83,7 @@ def _begin(monkeypatch: pytest.MonkeyPatch, *, is_kept: bool) -> None:
 
 
 @needs_a_compiler
-def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
+def test_kernels_are_not_loaded_until_work_pays(monkeypatch: pytest.MonkeyPatch):
     _begin(monkeypatch, is_kept=True)
     assert lazy.kernels_for("bloom.kernels", lazy.LOAD_ABOVE_NS) is None
     monkeypatch.setattr(lazy, "_spent_ns", 0)
@@ -97,9 +95,13 @@ def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
 
 
 @needs_a_compiler
-def test_batches_that_do_not_pay_alone_pay_together(monkeypatch: pytest.MonkeyPatch):
-    _begin(monkeypatch, is_kept=True)
-    part = lazy.LOAD_ABOVE_NS // 4
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_batches_that_do_not_pay_alone_pay_together(monkeypatch: pytest.MonkeyPatch, is_kept: bool):
+    """Kernels are loaded, or first compiled, only for work that takes longer."""
+    _begin(monkeypatch, is_kept=is_kept)
+    if not is_kept:
+        assert lazy.kernels_for("hfile_like.kernels_lookup", lazy.LOAD_ABOVE_NS) is None
+    part = (lazy.LOAD_ABOVE_NS if is_kept else lazy.COMPILE_ABOVE_NS) // 4
     assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
 
 
@@ -113,22 +115,3 @@ def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
     assert not lazy._loaded and lazy._spent_ns > 30_000_000
     assert built.contains(asked).true_count >= 2
     assert lazy._loaded["bloom.kernels"] is not None
-
-
-@needs_a_compiler
-def test_nothing_is_compiled_for_work_that_takes_less_time_than_that(monkeypatch: pytest.MonkeyPatch):
-    _begin(monkeypatch, is_kept=False)
-    part = lazy.COMPILE_ABOVE_NS // 4
-    assert lazy.kernels_for("hfile_like.kernels_lookup", lazy.LOAD_ABOVE_NS) is None
-    assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
-
-
-@only_in_test_all  # by default house/test_compiling.py
-@needs_a_compiler
-def test_a_machine_keeps_what_it_compiled(tmp_path: Path):
-    program = (
-        "import pyarrow as pa; from skipstone.base import lazy; from skipstone.bloom import SplitBlockFilter\n"
-        "print(lazy._is_kept('bloom.kernels'))\n"
-        "lazy.load('bloom.kernels'); SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)"
-    )
-    assert [run(program, NUMBA_CACHE_DIR=str(tmp_path)).strip() for _ in range(2)] == ["False", "True"]

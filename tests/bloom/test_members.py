@@ -10,24 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.bloom import FilterGroup, SplitBlockFilter, bucket_of, hash_array, probe_rows
 
-TEXTS = st.lists(st.none() | st.text(max_size=12), max_size=40).map(lambda values: pa.array(values, pa.string()))
+TYPES = [
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.string(), st.text(max_size=40)),
+    (pa.float64(), st.floats()),
+    (pa.binary(5), st.binary(min_size=5, max_size=5)),
+    (pa.decimal128(20, 2), st.decimals(-(10**9), 10**9, places=2)),
+    (pa.timestamp("us"), st.datetimes()),
+]
 STEPS = ("fold", "replicate", "union", "bytes", "pickle", "group", "from_filters")
 
 
 def next_filter(step: str, one: SplitBlockFilter, other: SplitBlockFilter, factor: int) -> SplitBlockFilter:
-    """What a step makes of a filter of a power of two of blocks: another filter of at least the same values."""
+    """Another filter of at least the same values."""
     if step == "fold":
-        return one.fold(max(1, one.blocks // factor))
+        return one.fold(1 if one.blocks % factor else one.blocks // factor)
     if step == "replicate":
-        return one.replicate(min(1024, one.blocks * factor))
+        return one.replicate(one.blocks * factor) if one.blocks < 1024 else one
     if step == "union":
         return one.union(other)
     if step == "bytes":
         return SplitBlockFilter.from_bytes(one.to_bytes())
     if step == "pickle":
         return pickle.loads(pickle.dumps(one))
-    group = FilterGroup.from_filters([other, one])
-    return member(group, 1)
+    return member(FilterGroup.from_filters([other, one]), 1)
 
 
 def member(group: FilterGroup, index: int) -> SplitBlockFilter:
@@ -37,20 +43,29 @@ def member(group: FilterGroup, index: int) -> SplitBlockFilter:
     return SplitBlockFilter(np.ascontiguousarray(words[:, part.members.index(index)]), group.hash)
 
 
-@given(TEXTS, st.lists(st.tuples(st.sampled_from(STEPS), TEXTS, st.sampled_from([2, 4, 8])), max_size=6))
-def test_no_member_is_missed_after_any_steps(values: pa.Array, steps: list[tuple[str, pa.Array, int]]):
-    held = [values]
-    one = SplitBlockFilter.build(values, power_of_two=True)
-    for step, others, factor in steps:
+@given(
+    data=st.data(),
+    steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([2, 4, 8])), max_size=6),
+    fpp=st.sampled_from([0.5, 0.01, 0.0001]),
+    power_of_two=st.booleans(),
+)
+def test_no_member_is_missed_after_any_steps(data: st.DataObject, steps: list, fpp: float, power_of_two: bool):
+    kind, values = data.draw(st.sampled_from(TYPES))
+    columns = st.lists(st.none() | values, max_size=40).map(lambda items: pa.array(items, kind))
+    members = data.draw(columns)
+    one = first = SplitBlockFilter.build(members, fpp=fpp, power_of_two=power_of_two)
+    for step, factor in steps:
+        others = data.draw(columns)
         if step == "group":
-            one = member(FilterGroup.build([others, pa.concat_arrays(held)]), 1)
+            one = member(FilterGroup.build([others, members]), 1)
             continue
-        one = next_filter(step, one, SplitBlockFilter.build(others, power_of_two=True), factor)
+        other = SplitBlockFilter.build(others, fpp=fpp, power_of_two=True)
         if step == "union":
-            held.append(others)
-    members = pa.concat_arrays(held)
-    answers = one.contains(members).to_pylist()
-    assert answers == [None if value is None else True for value in members.to_pylist()]
+            members = pa.concat_arrays([members, others])
+            other = other if one.blocks.bit_count() == 1 else other.fold(1)
+        one = next_filter(step, one, other, factor)
+    assert one.hash == first.hash
+    assert one.contains(members).to_pylist() == [None if value is None else True for value in members.to_pylist()]
     hashes = hash_array(members).present()
     rows = one.words.view(np.uint8)[bucket_of(hashes, one.blocks)]
     assert probe_rows(rows, hashes).all()

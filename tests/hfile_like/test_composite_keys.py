@@ -13,10 +13,7 @@ LAYOUT = KeyLayout([("kind", 1), ("column", 3), ("partition", 4), ("sequence", 8
 
 
 @settings(max_examples=examples(13))
-@given(
-    widths=st.lists(st.integers(1, 8), min_size=1, max_size=4),
-    data=st.data(),
-)
+@given(widths=st.lists(st.integers(1, 8), min_size=1, max_size=4), data=st.data())
 def test_keys_order_as_their_fields_and_come_back(widths, data):
     layout = KeyLayout([(f"f{i}", w) for i, w in enumerate(widths)])
     row = st.tuples(*(st.integers(0, (1 << 8 * w) - 1) | st.integers(0, 3) for w in widths))

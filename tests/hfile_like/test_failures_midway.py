@@ -54,14 +54,6 @@ def test_a_call_that_failed_halfway_is_the_end_of_a_file(block_size):
                 SortedFileReader(target.data)
 
 
-def test_a_failure_leaves_no_temporary(tmp_path, monkeypatch):
-    writer = SortedFileWriter(tmp_path / "f", schema=NO_COLUMNS, block_size=1, compression="none")
-    monkeypatch.setattr("skipstone.hfile_like.writer.build_block", Fails(1).write)
-    with pytest.raises((MemoryError, TypeError)):
-        writer.write([b"a", b"b", b"c"])
-    assert os.listdir(tmp_path) == []
-
-
 def test_blocks_that_are_decoded_for_another_compression_are_decoded_some_at_a_time():
     texts = [b"%07d" % i + b"a" * 1993 for i in range(40_000)]
     keys = [b"k%011d" % (i * i) for i in range(40_000)]

@@ -29,7 +29,7 @@ def _keys(group: int) -> np.ndarray:
 
 
 def _peak_bytes(work: Callable[[], object]) -> int:
-    """The most that numpy and Python held at once while it worked; Arrow's memory is apart (one row group or two)."""
+    """The peak of numpy's and Python's memory; Arrow's memory is not counted (one row group or two)."""
     load("bloom.kernels")
     work()  # modules and kernels take memory of their own, once
     gc.collect()
@@ -115,7 +115,7 @@ def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, mo
     assert runs[0] == runs[1]
 
 
-def test_a_full_temporary_folder_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_temporary_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"k": _keys(0)}), tmp_path / "a.parquet")
     table = ss.create(tmp_path)
     monkeypatch.setattr(task_filters, "SPOOL_BYTES", 1)

@@ -1,16 +1,16 @@
-"""Histories of statistics indexes that lose rows where an aggregate is believed of files that it never met, or where a
-damaged run is met by those who write.
+"""Histories of statistics indexes that lose rows if an aggregate is applied to files that it does not cover, or if a
+writer reads a damaged run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import skipstone as ss
 from lake_strategies import kept_paths, live_paths, make_file
+from stats_lakes import once
 
 
 def _partitioned(root: Path) -> ss.Table:
@@ -18,17 +18,6 @@ def _partitioned(root: Path) -> ss.Table:
     for path, value in (("p=1/a", 1), ("p=1/b", 2), ("p=2/a", 7)):
         make_file(root, f"{path}.parquet", {"x": [value]})
     return ss.create(root)
-
-
-def _once(work: Callable[[], object]) -> Callable[..., None]:
-    """Progress that does something at the first call: what another writer does while an index is built."""
-    left = [work]
-
-    def progress(*_: object) -> None:
-        if left:
-            left.pop()()
-
-    return progress
 
 
 def test_rule_20_a_file_that_left_behind_a_refreshed_index_lends_its_place_to_none(tmp_path: Path) -> None:
@@ -41,7 +30,7 @@ def test_rule_20_a_file_that_left_behind_a_refreshed_index_lends_its_place_to_no
     with table.transaction() as tx:
         tx.replace(["p=1/a.parquet"], ["p=1/c.parquet"])
     other = ss.open(tmp_path)
-    table.refresh_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
+    table.refresh_index("x", kind="stats", progress=once(lambda: other.create_index("x", kind="bloom")))
     other.refresh()
     other.drop_index("x", kind="bloom")
     for fresh in (other, ss.open(tmp_path)):
@@ -95,7 +84,7 @@ def _damage(paths: list[Path], how: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:no statistics")
-def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tmp_path: Path) -> None:
+def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_countedonce(tmp_path: Path) -> None:
     """Two refreshes at once: one reads two files that the other finds gone for a moment. Published last, the other made
     holes of what was covered; filled again, they were counted twice, in the place of two that never were."""
     table = _partitioned(tmp_path)
@@ -107,7 +96,7 @@ def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tm
         with ss.open(tmp_path).transaction() as tx:
             tx.add_files([f"p=1/{name}.parquet" for name in "cde"])
 
-    table.create_index("x", kind="stats", progress=_once(add))  # the aggregate of a and b is not published
+    table.create_index("x", kind="stats", progress=once(add))  # the aggregate of a and b is not published
     hidden = [tmp_path / f"p=1/{name}.parquet" for name in "cd"]
     for path in hidden:
         path.rename(path.with_suffix(".hidden"))
@@ -117,7 +106,7 @@ def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tm
             path.with_suffix(".hidden").rename(path)
         ss.open(tmp_path).refresh_index("x", kind="stats")
 
-    table.refresh_index("x", kind="stats", progress=_once(refresh))
+    table.refresh_index("x", kind="stats", progress=once(refresh))
     table.refresh_index("x", kind="stats")
     for fresh in (table, ss.open(tmp_path)):
         assert kept_paths(fresh, "x = 1") == ["p=1/a.parquet"] and fresh.scan("x < 3").count() == 2
@@ -149,7 +138,7 @@ def test_rule_20_a_file_taken_out_by_who_did_not_measure_for_an_index_is_counted
         table.create_index("x", kind="stats")
     table.refresh()
     other = ss.open(tmp_path)
-    table.refresh_index("x", kind="stats", progress=_once(lambda: other.create_index("x", kind="bloom")))
+    table.refresh_index("x", kind="stats", progress=once(lambda: other.create_index("x", kind="bloom")))
     table.refresh_index("x", kind="stats")
     table.drop_index("x", kind="bloom")
     for fresh in (table, ss.open(tmp_path)):

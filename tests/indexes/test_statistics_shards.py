@@ -28,8 +28,8 @@ WIDE = [f"c{number:02}" for number in range(100)]
 FILES = 1000
 
 
-def _told(names: list[str], **bounds: tuple) -> pa.Table:
-    """Files that are only told of, with (minima, maxima) of columns, or with counts of nulls too."""
+def _declared(names: list[str], **bounds: tuple) -> pa.Table:
+    """Files that are only declared, with (minima, maxima) of columns, or with counts of nulls too."""
     count = len(names)
     nothing = np.zeros(count, dtype=np.int64)
     parts = [
@@ -48,7 +48,7 @@ def _told(names: list[str], **bounds: tuple) -> pa.Table:
 
 def _add(table: ss.Table, names: list[str], **bounds: tuple) -> None:
     with table.transaction() as tx:
-        tx.add_files(_told(names, **bounds))
+        tx.add_files(_declared(names, **bounds))
 
 
 def _paths(table: ss.Table, where: object) -> list[str]:
@@ -82,8 +82,8 @@ def _check_ranges(runs: tuple[Run, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, dict[str, np.ndarray]]:
-    """Of a hundred columns, each file holds one value a column. Blocks, and what is written at once, are as small as
-    the table is: a column has some of its own, as it has in one of a hundred thousand files."""
+    """Each file contains one value per column, of a hundred columns. Blocks and writes are as small as the table: a
+    column has some blocks of its own, as it has in a table of a hundred thousand files."""
     schema = pa.schema([(name, pa.int64()) for name in WIDE])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stats, "BLOCK_BYTES", 60_000)
@@ -113,33 +113,11 @@ def test_a_look_up_opens_the_shard_of_its_column_and_no_other(wide: tuple[ss.Tab
         assert {path for path, *_ in found} == {*holding, *(run.path for run in table.handle.instant.manifest)}
         of_index = [length for path, _, length in found if path in holding]
         assert len(of_index) <= 2 and sum(of_index) < 0.03 * size
-        told = sum(step.bytes_read for step in plan.steps), sum(step.requests for step in plan.steps)
-        assert told[0] == sum(length for *_, length in found) and told[1] >= len(found)
-
-
-def test_two_columns_open_two_shards(wide: tuple[ss.Table, dict]) -> None:
-    table, values = wide
-    runs = {run.path for run in table.handle.instant.indexes[1].runs}
-    table.handle.forget()
-    with _reads() as found:
-        kept = _paths(ss.open(table.location), f"c10 = {values['c10'][3]} AND c90 = {values['c90'][3]}")
-    assert len({path for path, *_ in found} & runs) == 2
-    assert kept == ["f3"]
+        assert sum(step.bytes_read for step in plan.steps) == sum(length for *_, length in found)
+        assert sum(step.requests for step in plan.steps) >= len(found)
 
 
 # -- one block of many ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shard_bytes", [1, 64])
-def test_a_shard_holds_a_row_however_small_it_is_to_be(tmp_path: Path, shard_bytes: int) -> None:
-    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))
-    table.drop_index(["a", "b"], kind="stats")
-    for value in range(3):
-        with table.transaction() as tx:
-            tx.write(pa.table({"a": [value], "b": [-value]}))
-    table.create_index(["a", "b"], kind="stats", shard_bytes=shard_bytes)
-    assert table.scan("a = 1 AND b = -1").files().num_rows == 1
-    assert table.verify(deep=True) == []
 
 
 def test_a_clustered_point_reads_one_block(tmp_path: Path) -> None:
@@ -193,7 +171,7 @@ def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None
         schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.int64())])
         parts = ["p"] if data.draw(st.booleans()) else []
         table = ss.create(root, schema=schema if parts else schema.remove(2), partitioning=parts, columns=[])
-        shard_bytes = data.draw(st.sampled_from([1000, 4000]))
+        shard_bytes = data.draw(st.sampled_from([1, 1000, 4000]))
         for columns in data.draw(st.sampled_from([[["a", "s"]], [["a"], ["s"]]])):
             table.create_index(columns, kind="stats", shard_bytes=shard_bytes)
         live: dict[str, Bounds | None] = {}
@@ -203,7 +181,7 @@ def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None
                 _check_ranges(index.runs)
             handle = table if data.draw(st.booleans()) else ss.open(root)
             _check_questions(data.draw, handle, live)
-        assert {finding.kind for finding in table.verify(deep=True)} <= {"missing"}  # files that were only told of
+        assert {finding.kind for finding in table.verify(deep=True)} <= {"missing"}  # files that were only declared
 
 
 def _change(draw: st.DrawFn, table: ss.Table, live: dict[str, Bounds | None], commit: int, has_parts: bool) -> None:
@@ -219,7 +197,7 @@ def _change(draw: st.DrawFn, table: ss.Table, live: dict[str, Bounds | None], co
     texts = [pa.array([_text(v) for v in bounds.tolist()], mask=nulls == ROWS) for bounds in (low, high)]
     with table.transaction() as tx:
         if count:
-            files = _told(names, a=(low, high), s=(*texts, nulls))
+            files = _declared(names, a=(low, high), s=(*texts, nulls))
             is_silent = draw(st.integers(0, 4)) == 0
             tx.add_files(files.drop_columns(["stats"]) if is_silent else files)
             bounds = zip(low.tolist(), high.tolist(), nulls.tolist(), strict=True)

@@ -133,8 +133,8 @@ class Machine(RuleBasedStateMachine):
         killed = refused = False
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            for told in ("not indexed", "no statistics", "(?s).*changed since the last sync"):
-                warnings.filterwarnings("ignore", told)
+            for message in ("not indexed", "no statistics", "(?s).*changed since the last sync"):
+                warnings.filterwarnings("ignore", message)
             try:
                 if how == "met":
                     with troubled(Fault("meanwhile", r.randint(1, 60), meanwhile=lambda: self.meet(r, other))):
@@ -183,10 +183,10 @@ class Machine(RuleBasedStateMachine):
         assert all(path.rpartition("/")[2].startswith("part-") for path in new)
         live |= {path: found[path].token for path in new}
         self.model.record(live, deed.columns, written_as if deed.columns is None else None, deed.keys)
-        told = [row for rows in deed.written or () for row in base.rows_of(rows)]
+        written = [row for rows in deed.written or () for row in base.rows_of(rows)]
         if written_as == self.model.now.columns:
             shown = self.model.shown(self.model.latest, newest.schema)
-            assert multiset([row for path in new for group in shown[path] for row in group]) == multiset(told)
+            assert multiset([row for path in new for group in shown[path] for row in group]) == multiset(written)
         deed.done()
 
     # -- deeds --------------------------------------------------------------------------------------------------------

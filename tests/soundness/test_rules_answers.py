@@ -1,7 +1,4 @@
-"""Rules 33 to 39 of those that keep answers right: answers, each with the case that breaks without it.
-
-What needs `read_optimized`, `dataset` or `prune_partition` is tested where that is.
-"""
+"""Rules 33 to 39 of those that keep answers right: answers, each with the case that breaks without it."""
 
 from __future__ import annotations
 
@@ -63,6 +60,8 @@ def test_rule_35_a_limit_bounds_rows_and_nothing_else(tmp_path: Path) -> None:
         assert sum(b.num_rows for b in plan.to_batches()) == rows
         assert pa.table(plan).num_rows == rows
         assert plan.count() == 28 and plan.files().num_rows == 4 and plan.row_groups().num_rows == 12
+    whole_groups = table.scan("a = 5", limit=1).fragments().to_table()
+    assert whole_groups.num_rows == 4 * 3
 
 
 def test_rule_37_row_groups_that_are_not_known_are_one_row_with_null(tmp_path: Path) -> None:

@@ -37,10 +37,7 @@ from soundness_run import DEEP, WIDE, UnsoundError, check_lake, shrunk
 
 ALL = os.environ.get("SKIPSTONE_TEST") == "all"
 # part -> (size of its lakes, first seed, what a pair is in the tally, pairs in a run of all tests, pairs else)
-PARTS = {
-    "deep": (DEEP, 0, "scans", 60_000, 160),
-    "wide": (WIDE, 10_000_000, "pairs", 940_000, 4_800),
-}
+PARTS = {"deep": (DEEP, 0, "scans", 60_000, 160), "wide": (WIDE, 10_000_000, "pairs", 940_000, 4_800)}
 SHARDS = 2
 MUTANT_PAIRS = 500 if ALL else 240
 
@@ -214,9 +211,9 @@ def test_a_report_names_the_seed_the_predicate_and_the_rows(monkeypatch: pytest.
     not_equal_skips_a_range_around_the_value(monkeypatch)
     with pytest.raises(UnsoundError, match="lacks") as caught:
         run_shard("deep", 0, 1, MUTANT_PAIRS)
-    told = str(caught.value)
+    report = str(caught.value)
     for part in ("lake of seed", "where", "rows match", "row group", "MATCHES"):
-        assert part in told
+        assert part in report
 
 
 def test_a_predicate_is_shrunk_to_its_wrong_part() -> None:

@@ -1,25 +1,21 @@
-"""Compiled kernels for whatever little there is to do, or none: to compare them with their plain twins."""
+"""Compiled kernels even for little work, or none: to compare them with their plain twins."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 
 from skipstone.base import lazy
 
-MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("lookup", "template"))
+MODULES = ("hfile_like.kernels_lookup", "hfile_like.kernels_template", "bloom.kernels")
 
 
 @contextmanager
 def kernels(*, are_used: bool) -> Iterator[None]:
-    """Compiled kernels for whatever little there is to do, or none."""
     before, least = dict(lazy._loaded), lazy.USE_ABOVE_NS
-    found: dict[str, ModuleType | None] = {}
     for module in MODULES:
-        found[module] = importlib.import_module(f"skipstone.{module}") if are_used else None
-    lazy._loaded.update(found)
+        lazy._loaded[module] = importlib.import_module(f"skipstone.{module}") if are_used else None
     lazy.USE_ABOVE_NS = -1 if are_used else least
     try:
         yield

@@ -1,17 +1,17 @@
-"""Random lakes for the mass test: made from one number, fast, and with statistics from every source.
+"""Random lakes for the mass test: computed from one number, fast, and with statistics from every source.
 
-make_lake(seed, root, file_count)    a table and, apart from it, every row that it holds and where each one lies
+make_lake(seed, root, file_count)    a table and, apart from it, every row that it contains and its place
 
 A row group draws each column from a narrow window of the column's palette (a dozen values: small ones, extremes, odd
-ones), so that bounds differ from row group to row group and predicates over the palette can prune. Files come from
+ones), so that bounds differ from row group to row group and predicates over the palette can prune. Sources of files:
 
-    footers    somebody's Parquet: with statistics, with those of some columns, or with none; columns may be missing or
-               of a narrower type
+    footers    Parquet of another writer: with statistics, with those of some columns, or with none; columns may be
+               missing or of a narrower type
     written    by the table's own writer, which counts everything, NaN too
-    declared   bounds that are loose, cut, or open; counts that are known or unknown
+    declared   with bounds that are loose, cut, or open; with counts or without
 
-and the table may be partitioned, may keep statistics of some columns only, may have filters that cover some files, and
-may have lost files since.
+The table may be partitioned, may keep statistics of some columns only, may have filters that cover some files, and may
+have lost files since.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NARROWER = {
 
 @dataclass
 class RandomLake:
-    """A table and what it holds.
+    """A table and its contents.
 
     rows     every live row, in the table's schema
     units    (path, row group) of each unit; unit_of: int [rows], the ordinal of each row's unit
@@ -68,8 +68,6 @@ class RandomLake:
 
 
 class _Builder:
-    """One lake in the making."""
-
     def __init__(self, seed: int, root: str):
         self.rng = rng = random.Random(seed)
         self.seed, self.root = seed, root
@@ -133,7 +131,7 @@ class _Builder:
         group_rows, groups = rng.randint(2, 8), rng.randint(1, 3)
         rows = self.rows(group_rows, groups)
         if not is_first:
-            rows = self._as_somebody_elses(rows)
+            rows = self._of_another_writer(rows)
         partition = self.partition()
         path = hive_folder(partition) + f"{name}.parquet"
         statistics = rng.choice([True, True, True, rng.sample(rows.column_names, len(rows.column_names) // 2), False])
@@ -141,7 +139,7 @@ class _Builder:
         self.note(path, rows, group_rows, partition, f"footers, write_statistics={statistics}")
         return path
 
-    def _as_somebody_elses(self, rows: pa.Table) -> pa.Table:
+    def _of_another_writer(self, rows: pa.Table) -> pa.Table:
         for wanted in self.data:
             if wanted.name == "rid":
                 continue
@@ -205,10 +203,9 @@ class _Builder:
         for name, kind in leaf_columns(rows.schema).items():
             if self.rng.random() < 0.2 or pa.types.is_dictionary(kind) or name == "rid":
                 continue
-            known = self._loose_column(rows, name, kind)
+            values[name] = self._loose_column(rows, name, kind)
             inner = [("min", kind), ("max", kind), ("null_count", pa.int64()), ("nan_count", pa.int64())]
             fields.append((name, pa.struct(inner)))
-            values[name] = known
         return pa.array([values], pa.struct(fields)) if fields else None
 
     def _loose_column(self, rows: pa.Table, name: str, kind: pa.DataType) -> dict[str, object]:
@@ -260,7 +257,6 @@ class _Builder:
             table.refresh_index(column, kind="bloom")
 
     def lake(self, table: ss.Table) -> RandomLake:
-        """What there is in the end."""
         is_live = np.array([path not in self.gone for path, _ in self.units])
         units = [unit for unit, live in zip(self.units, is_live, strict=True) if live]
         unit_of = np.where(is_live, np.cumsum(is_live) - 1, -1)[np.array(self.unit_of)]

@@ -4,9 +4,8 @@ check_lake(seed, ...)    one lake; the tally of what was checked. Raises Unsound
 python soundness_run.py --seconds 60 --seed 1    many lakes; the last line is JSON
 
 For each predicate: every file and row group with a matching row is among `files()` and `row_groups()`, `count()` is
-exact, and for a sample `to_table()` holds the very rows. What must match is worked out by `soundness_predicates`
-from plain values, checked row by row against `row_matches` for a sample, and counted by DuckDB wherever its SQL means
-the same.
+exact, and for a sample `to_table()` has exactly the rows. `soundness_predicates` computes from plain values what must
+match; a sample is checked row by row against `row_matches`, and DuckDB counts wherever its SQL has the same meaning.
 """
 
 from __future__ import annotations
@@ -31,17 +30,7 @@ from predicate_strategies import row_matches, rows_of
 from skipstone.errors import SkipstoneError
 from soundness_duckdb import duck_table
 from soundness_lakes import RandomLake, make_lake
-from soundness_predicates import (
-    FORMS,
-    Pool,
-    Tree,
-    duck_of,
-    leaves_in,
-    node_of,
-    outcomes_of,
-    random_tree,
-    where_of,
-)
+from soundness_predicates import FORMS, Pool, Tree, duck_of, leaves_in, node_of, outcomes_of, random_tree, where_of
 
 _CODE = {False: 0, None: 1, True: 2}
 _NO_NETWORK = {"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
@@ -98,8 +87,8 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
         if by_duckdb[number] is not None:
             tally["by_duckdb"] += 1
             if not np.array_equal(by_duckdb[number], by_unit):
-                texts = f"{node_of(tree, pool)}, for DuckDB {_pool_sql(pool, tree)}"
-                raise UnsoundError(f"the oracles differ: seed {lake.seed}, {texts}")
+                sql = "; ".join(f"l{leaf}: {pool.duck[leaf]}" for leaf in sorted(leaves_in(tree)))
+                raise UnsoundError(f"the oracles differ: seed {lake.seed}, {node_of(tree, pool)}, for DuckDB {sql}")
         every = (size.every_groups, size.every_count, size.every_rows)
         asked = Asked(rng.choice(FORMS), *(number % few == 0 for few in every))
         problem = wrong_with(lake, pool, tree, asked, tally)
@@ -112,7 +101,7 @@ def _check(lake: RandomLake, pool: Pool, trees: list[Tree], rng: random.Random, 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of one plan: in which of FORMS the predicate comes, and what besides files()."""
+    """In which of FORMS the predicate is passed, and what is requested of the plan in addition to files()."""
 
     form: str
     groups: bool
@@ -165,7 +154,7 @@ def _wrong_with_groups(lake: RandomLake, groups: pa.Table, units: set[tuple[str,
 
 
 def _check_plain(lake: RandomLake, pool: Pool, tree: Tree, outcomes: np.ndarray) -> None:
-    """The outcome of each row by plain Python, one row at a time, and that the table holds the rows that we think."""
+    """Compare the outcomes with those of plain Python, one row at a time."""
     node = node_of(tree, pool)
     if "Cast(" not in repr(node):  # `row_matches` has no casts
         plain = [_CODE[row_matches(node, row)] for row in lake.plain]
@@ -174,7 +163,7 @@ def _check_plain(lake: RandomLake, pool: Pool, tree: Tree, outcomes: np.ndarray)
 
 
 def _check_stored(lake: RandomLake) -> None:
-    """The table holds the very values that the oracle holds, bit for bit."""
+    """The table contains exactly the values of the oracle, bit for bit."""
     got = multiset(rows_of(lake.table.scan().to_table()))
     if got != multiset(lake.plain):
         raise UnsoundError(f"seed {lake.seed}: the table's rows are not those written")
@@ -202,15 +191,11 @@ def _rows_by_duckdb(lake: RandomLake, pool: Pool, trees: list[Tree]) -> list[np.
     return found
 
 
-def _pool_sql(pool: Pool, tree: Tree) -> str:
-    return "; ".join(f"l{leaf}: {pool.duck[leaf]}" for leaf in sorted(leaves_in(tree)))
-
-
 # -- reports ----------------------------------------------------------------------------------------------------------
 
 
 def shrunk(tree: Tree, is_wrong: Callable[[Tree], bool]) -> Tree:
-    """A part of the tree that is wrong too, and none of whose own parts is."""
+    """A part of the tree that is wrong too, and has no wrong part itself."""
     while True:
         smaller = next((candidate for candidate in _smaller(tree) if is_wrong(candidate)), None)
         if smaller is None:
