@@ -35,12 +35,8 @@ def test_integers_stand_for_every_row():
     assert LAYOUT.prefix() == b""
     assert LAYOUT.prefix(column=7, kind=1) == b"\1\0\0\7"
     assert LAYOUT.width_bytes == 16
-    assert {n: a.dtype for n, a in LAYOUT.decode(keys).items()} == {
-        "kind": np.uint8,
-        "column": np.uint32,
-        "partition": np.uint32,
-        "sequence": np.uint64,
-    }
+    kinds = {"kind": np.uint8, "column": np.uint32, "partition": np.uint32, "sequence": np.uint64}
+    assert {name: array.dtype for name, array in LAYOUT.decode(keys).items()} == kinds
 
 
 def test_what_does_not_fit_is_refused():

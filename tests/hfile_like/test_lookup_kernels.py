@@ -17,9 +17,12 @@ from skipstone.hfile_like.codec import EncodedSection, Location
 from skipstone.hfile_like.lookup import _find_keys, find_ranges
 from sorted_file_builders import written
 from test_round_trips import ROW, SCHEMA
-from test_sorted_file_kernels import CAP, FLIPS, KEYS, damaged
 
-LOCATION = Location("f", 0)
+LOCATION, CAP = Location("f", 0), 1 << 20
+FLIPS = st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from([1, 2, 4, 8, 16, 32, 64, 128])), max_size=3)
+NUMBERED = st.binary(min_size=8, max_size=8).map(lambda some: b"shared" + some)
+MIXED = st.binary(max_size=3) | st.binary(min_size=20, max_size=40) | st.text("ab", max_size=30).map(str.encode)
+KEYS = st.sets(MIXED | NUMBERED, min_size=1, max_size=80) | st.sets(NUMBERED, min_size=1, max_size=80)
 
 
 class OneSection:
@@ -68,8 +71,11 @@ def sections_of(items: set[bytes]) -> dict[int, tuple[list[bytes], bytes]]:
 
 
 def damaged_block(encoding: int, sound: bytes, flips: list, count: int) -> tuple[OneSection, list[bytes] | None]:
-    """(a block that claims so many keys, what the plain twin makes of them: None where it refuses them)."""
-    bad = OneSection(EncodedSection(encoding, 0, damaged(sound, flips)), max(1, count))
+    """(a damaged block that claims `count` keys, the keys that the plain twin reads: None if it refuses them)."""
+    data = bytearray(sound)
+    for place, bit in flips:
+        data[place % len(data)] ^= bit
+    bad = OneSection(EncodedSection(encoding, 0, bytes(data)), max(1, count))
     try:
         return bad, bad.keys.to_arrow().to_pylist()
     except CorruptionError:

@@ -18,27 +18,6 @@ from hypothesis import strategies as st
 from skipstone.hfile_like import key_sort
 from skipstone.hfile_like.key_sort import sorted_keys
 
-CAP = 1 << 20
-
-FLIPS = st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from([1, 2, 4, 8, 16, 32, 64, 128])), max_size=3)
-
-
-KEYS = st.sets(
-    st.binary(max_size=3)
-    | st.binary(min_size=20, max_size=40)
-    | st.text("ab", max_size=30).map(str.encode)
-    | st.binary(min_size=9, max_size=9).map(lambda some: b"shared" + some),
-    min_size=1,
-    max_size=80,
-)
-
-
-def damaged(raw: bytes, flips: list[tuple[int, int]]) -> bytes:
-    data = bytearray(raw)
-    for place, bit in flips:
-        data[place % len(data)] ^= bit
-    return bytes(data)
-
 
 def unsorted(seed: int, count: int, form: str, values: int) -> pa.BinaryArray:
     """Keys in any order, some of them equal; none is the beginning of another."""
