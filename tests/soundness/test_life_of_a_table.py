@@ -410,7 +410,7 @@ class Machine(RuleBasedStateMachine):
     def change_an_index(self, seed: int, handle: int, how: str) -> None:
         self.perform(random.Random(seed), handle, self.index, how)
 
-    # In the middle of these nobody acts: what they lead to would not be known.
+    # No other handle acts in the middle of these: the model could not follow.
 
     @rule(seed=SEED, handle=HANDLE, how=ALONE)
     def change_the_directory(self, seed: int, handle: int, how: str) -> None:
@@ -427,7 +427,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seed=SEED, handle=HANDLE, is_young=st.booleans(), how=ALONE)
     def clean_up(self, seed: int, handle: int, is_young: bool, how: str) -> None:
-        """What it removes, no version that can be read names. A young clean removes nothing, and gives up nobody."""
+        """No readable version names a file that it removes. A young clean removes and fences nothing."""
         model, before, fenced = self.model, set(self.model.cleaned), self.fenced()
         there = {v: self.model.versions[v].live.keys() - self.model.lost(v) for v in self.model.versions}
         self.perform(random.Random(seed), handle, lambda r, table: self.clean(r, table, is_young), how)

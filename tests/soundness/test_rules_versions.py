@@ -6,6 +6,7 @@ What needs external logs, rollback, restore, clean or savepoints is tested where
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
 import shutil
 import time
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from lake_strategies import commit_rows, kept_paths, live_paths, make_file
+from skipstone.engine.state import timeline
 from skipstone.engine.storage import local
 
 
@@ -63,7 +65,7 @@ def test_rule_02_another_size_or_time_is_another_file(tmp_path: Path) -> None:
 
 
 def test_rule_03_what_a_task_left_behind_does_not_appear_though_its_transaction_was_committed(tmp_path: Path) -> None:
-    """An executor that was killed, or was slow and done again: nobody handed its files in, or removed them."""
+    """An executor was killed, or was slow and its task was repeated: its files were neither handed in nor removed."""
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     with table.transaction() as tx:
         for is_lost in (True, False):
@@ -81,19 +83,23 @@ def test_rule_03_what_a_task_left_behind_does_not_appear_though_its_transaction_
     assert table.sync() == 2 and ss.open(tmp_path).scan().count() == 1
 
 
+def _refuse_deletes(patch: pytest.MonkeyPatch, suffix: str) -> None:
+    delete = local.LocalStorage.delete
+
+    def refuse(self, path: str) -> None:
+        if path.endswith(suffix):
+            raise ss.StorageError(f"{path}: refused")
+        delete(self, path)
+
+    patch.setattr(local.LocalStorage, "delete", refuse)
+
+
 def test_rule_03_a_file_that_could_not_be_removed_never_appears_and_is_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
-    real = local.LocalStorage.delete
-
-    def delete(self, path: str) -> None:
-        if path.endswith(".parquet"):
-            raise ss.StorageError(f"{path}: refused")
-        real(self, path)
-
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError), table.transaction() as tx:
-        patch.setattr(local.LocalStorage, "delete", delete)
+        _refuse_deletes(patch, ".parquet")
         tx.write(pa.table({"a": [1]}))
         with ss.TaskWriter(tx.task_spec()) as task:
             task.write(pa.table({"a": [2]}))
@@ -109,7 +115,7 @@ def test_rule_03_a_file_that_could_not_be_removed_never_appears_and_is_cleaned(
 def test_rule_03_so_do_the_runs_of_an_undo_and_of_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """They failed at the instant, and the storage lets none of their runs go."""
+    """They fail at the instant, and the storage refuses to remove their runs."""
     if verb == "restore":
         table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
         commit_rows(table, {"a": [1]})
@@ -121,18 +127,12 @@ def test_rule_03_so_do_the_runs_of_an_undo_and_of_a_log(
         deltalake.write_deltalake(str(tmp_path), pa.table({"a": [1]}))
         table = ss.create(tmp_path)
         deltalake.write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="append")
-    real = local.LocalStorage.delete
-
-    def delete(self, path: str) -> None:
-        if path.endswith(".sbf"):
-            raise ss.StorageError(f"{path}: refused")
-        real(self, path)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(local.LocalStorage, "delete", delete)
+        _refuse_deletes(patch, ".sbf")
         patch.setattr(local.LocalStorage, "put_if_absent", put_if_absent)
         table.restore(version=2) if verb == "restore" else table.sync()
     left = set((tmp_path / ".skipstone").rglob("*.sbf"))
@@ -280,8 +280,6 @@ def test_rule_07_a_paused_writer_that_was_given_up_publishes_nothing(tmp_path: P
 
 
 def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.state import timeline
-
     monkeypatch.setattr(timeline, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     stale = ss.open(tmp_path)
@@ -329,8 +327,6 @@ def test_rule_12_a_directory_is_read_as_of_the_last_sync(tmp_path: Path) -> None
 def test_rule_13_without_hard_links_a_commit_is_refused_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import errno
-
     make_file(tmp_path, "f.parquet", {"a": [1]})
     table = ss.create(tmp_path)
 

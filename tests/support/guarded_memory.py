@@ -1,7 +1,7 @@
-"""Memory that ends where a page begins that no access is allowed to: what is read or written past its end is a crash.
+"""Memory that ends at a page that may not be touched: a read or write past its end is a crash.
 
-Numba checks no bounds, and with NUMBA_BOUNDSCHECK=1 it does not see what is loaded by pointer. Here sections of blocks,
-before and after they are joined, and what kernels write to, lie in such memory.
+Numba checks no bounds, and with NUMBA_BOUNDSCHECK=1 it does not see loads by pointer. Sections of blocks, before and
+after they are joined, and the arrays that kernels write to are put into such memory.
 """
 
 from __future__ import annotations

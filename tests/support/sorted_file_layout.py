@@ -22,7 +22,7 @@ _SECTION_HEAD_BYTES = 128
 
 
 def _words(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Every number of 4 bytes and of 8 that lies at its place."""
+    """Every aligned number of 4 bytes and of 8."""
     yield from ((place, 4) for place in range(start, stop - 3, 4))
     yield from ((place, 8) for place in range(start, stop - 7, 8))
 
@@ -169,7 +169,7 @@ class Layout:
 
 
 def repair_trailer(data: bytearray) -> None:
-    """The checksums of the footer and of the trailer, wherever that now says that the footer is."""
+    """The checksums of the footer, at the place that the trailer names, and of the trailer."""
     at = len(data) - TRAILER_BYTES
     offset, stored = u(data, at, 8), u(data, at + 8, 8)
     if offset + stored <= at:
@@ -177,9 +177,8 @@ def repair_trailer(data: bytearray) -> None:
     data[at + 32 : at + 36] = bound(data[at : at + 32] + data[at + 36 :], at).to_bytes(4, "little")
 
 
-def repair_block(data: bytearray, offset: int, length: int, moved: int = 0) -> None:
-    """The checksums of a block's sections and of its head, as far as what its directory now says lies in the block.
-    `moved`: where `data` will lie in a file."""
+def repair_block(data: bytearray, offset: int, length: int) -> None:
+    """The checksums of a block's sections and of its head, as far as its directory names bytes of the block."""
     end = HEAD_BYTES + SECTION_BYTES * u(data, offset + 12, 2)
     if end > length:
         return
@@ -188,6 +187,6 @@ def repair_block(data: bytearray, offset: int, length: int, moved: int = 0) -> N
         next_at = at + up(u(data, entry + 4, 4))
         if next_at > offset + length:
             break
-        data[entry + 12 : entry + 16] = bound(data[at:next_at], moved + at).to_bytes(4, "little")
+        data[entry + 12 : entry + 16] = bound(data[at:next_at], at).to_bytes(4, "little")
         at = next_at
-    data[offset : offset + 4] = bound(data[offset + 4 : offset + end], moved + offset).to_bytes(4, "little")
+    data[offset : offset + 4] = bound(data[offset + 4 : offset + end], offset).to_bytes(4, "little")
