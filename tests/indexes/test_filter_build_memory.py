@@ -21,7 +21,7 @@ from skipstone.engine.indexes.bloom import task_filters
 from skipstone.hfile_like.footer import TRAILER
 
 GROUPS, ROWS = 48, 50_000
-HASHES_BYTES = 8 * GROUPS * ROWS  # what was held before: and their filters are a quarter of it
+HASHES_BYTES = 8 * GROUPS * ROWS
 
 
 def _keys(group: int) -> np.ndarray:
@@ -42,17 +42,20 @@ def _peak_bytes(work: Callable[[], object]) -> int:
 
 
 @pytest.fixture
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Limits in the proportion that they have to a file of a thousand row groups of a million values."""
+def bound_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A bound of memory, with limits in the proportion that they have to a file of a thousand row groups of a million
+    values: a row group's hashes and what hashing takes, its filter, buffered rows, and the file's own filter."""
     monkeypatch.setattr(task_filters, "SPOOL_BYTES", 256 << 10)
     monkeypatch.setattr(task_filters, "_SAMPLE_MAX", 1 << 15)
     monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", 256 << 10)
     monkeypatch.setattr(run_format, "GROUP_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(filter_building, "BUILD_THREADS", 1)
-    return 256 << 10
+    bound = 8 * 8 * ROWS + 4 * (256 << 10) + (4 << 20)
+    assert bound < HASHES_BYTES / 1.5
+    return bound
 
 
-def test_a_file_of_many_row_groups_is_built_in_bounded_memory(tmp_path: Path, small_limits: int) -> None:
+def test_a_file_of_many_row_groups_is_built_in_bounded_memory(tmp_path: Path, bound_bytes: int) -> None:
     with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("k", pa.int64())])) as file:
         for group in range(GROUPS):
             file.write_table(pa.table({"k": _keys(group)}))
@@ -63,17 +66,13 @@ def test_a_file_of_many_row_groups_is_built_in_bounded_memory(tmp_path: Path, sm
             table.drop_index("k", kind="bloom")
         table.create_index("k", kind="bloom")
 
-    peak = _peak_bytes(build)
-    # A row group's hashes and what hashing takes, its filter, rows on their way, and the file's own filter.
-    bound = 8 * 8 * ROWS + 4 * small_limits + (4 << 20)
-    print(f"peak {peak / 1e6:.1f} MB of {HASHES_BYTES / 1e6:.1f} MB of hashes; bound {bound / 1e6:.1f} MB")
-    assert peak < bound < HASHES_BYTES / 1.5
+    assert _peak_bytes(build) < bound_bytes
     for group in range(0, GROUPS, 7):
         kept = table.scan(col("k") == int(_keys(group)[11])).row_groups()["row_group"].to_pylist()
         assert group in kept and len(kept) <= 6
 
 
-def test_a_task_of_many_files_is_written_in_bounded_memory(tmp_path: Path, small_limits: int) -> None:
+def test_a_task_of_many_files_is_written_in_bounded_memory(tmp_path: Path, bound_bytes: int) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64())]))
     table.create_index("k", kind="bloom")
 
@@ -89,17 +88,14 @@ def test_a_task_of_many_files_is_written_in_bounded_memory(tmp_path: Path, small
                 task.write(parts())
             tx.add_task(task.result)
 
-        peak = _peak_bytes(work)
-    bound = 8 * 8 * ROWS + 4 * small_limits + (4 << 20)
-    print(f"peak {peak / 1e6:.1f} MB of {HASHES_BYTES / 1e6:.1f} MB of hashes; bound {bound / 1e6:.1f} MB")
-    assert peak < bound
+        assert _peak_bytes(work) < bound_bytes
     for group in range(0, GROUPS, 7):
         plan = table.scan(col("k") == int(_keys(group)[11]))
         assert plan.count() == 2 and plan.row_groups().num_rows <= 8  # it was written twice
 
 
 def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes with everything spooled, a row at a time, as in memory at once."""
+    """The bytes are the same if everything is spooled, one row at a time, and if all is in memory."""
     with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("k", pa.int64())])) as file:
         for count in (5_000, 10, 0, 300, 5_000, 40_000):
             file.write_table(pa.table({"k": _keys(count)[:count]}))
