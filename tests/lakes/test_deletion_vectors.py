@@ -1,5 +1,5 @@
-"""Deletion vectors of Delta tables: whole ones of every form give the rows that were put in, damaged ones an error that
-names the table and the file, in little memory."""
+"""Deletion vectors of Delta tables: whole ones of every form give their rows, damaged ones an error that names the
+table and the file, in little memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def array_of(rows: list[int], are_runs: bool = False) -> bytes:
 
 
 def put(lake: Path, kind: str, data: bytes, count: int) -> dict[str, Any]:
-    """Puts a vector's bits where its kind says, and gives its descriptor."""
+    """Store a vector's bits as its kind requires, and return its descriptor."""
     descriptor = {"storageType": kind, "sizeInBytes": len(data), "cardinality": count}
     if kind == "i":
         return {**descriptor, "pathOrInlineDv": log_lakes.inline(data)}
@@ -96,7 +96,7 @@ SPANS = st.tuples(
 
 @settings(max_examples=examples(4, 2000), deadline=None)
 @given(spans=st.lists(SPANS, max_size=4), are_runs=st.booleans(), kind=st.sampled_from(["i", "u", "p"]))
-def test_whole_vectors_give_the_rows_that_were_put_in(
+def test_whole_vectors_give_their_rows(
     tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[int, int, int]], are_runs: bool, kind: str
 ) -> None:
     rows = sorted({start + i * step for start, count, step in spans for i in range(count)})
@@ -172,20 +172,20 @@ DESCRIPTORS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("harm", list(BITS))
 @pytest.mark.parametrize("kind", ["i", "u"])
-def test_bits_that_lie_are_an_error(tmp_path: Path, harm: str, kind: str) -> None:
-    change, said = BITS[harm]
+def test_wrong_bits_are_an_error(tmp_path: Path, harm: str, kind: str) -> None:
+    change, message = BITS[harm]
     descriptor = put(tmp_path, kind, change(array_of([1, 3])), 2)
-    with pytest.raises(ss.CorruptionError, match=said) as raised:
+    with pytest.raises(ss.CorruptionError, match=message) as raised:
         read(tmp_path, descriptor)
     assert str(tmp_path) in str(raised.value)
     assert ("x.parquet" if kind == "i" else NAME) in str(raised.value)
 
 
 @pytest.mark.parametrize("harm", list(DESCRIPTORS))
-def test_descriptors_that_lie_are_an_error(tmp_path: Path, harm: str) -> None:
-    change, said = DESCRIPTORS[harm]
+def test_wrong_descriptors_are_an_error(tmp_path: Path, harm: str) -> None:
+    change, message = DESCRIPTORS[harm]
     descriptor = put(tmp_path, "u", array_of([1, 3]), 2) | change
-    with pytest.raises(ss.CorruptionError, match=said) as raised:
+    with pytest.raises(ss.CorruptionError, match=message) as raised:
         read(tmp_path, descriptor)
     assert str(tmp_path) in str(raised.value) and "x.parquet" in str(raised.value)
 
@@ -216,13 +216,13 @@ def test_four_billion_rows_of_a_small_file_take_no_memory(tmp_path: Path) -> Non
     pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "x.parquet")
     data = _all_rows(1 << 32)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for cardinality, said in ((1 << 32, "of 3 rows"), (3, "instead of 3")):
-        with pytest.raises(ss.CorruptionError, match=said):
+    for cardinality, message in ((1 << 32, "of 3 rows"), (3, "instead of 3")):
+        with pytest.raises(ss.CorruptionError, match=message):
             read(tmp_path, put(tmp_path, "u", data, cardinality))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
-def test_two_million_rows_are_read_where_the_file_has_them(tmp_path: Path) -> None:
+def test_two_million_rows_are_read_if_the_file_has_them(tmp_path: Path) -> None:
     count = 32 * 65536
     pq.write_table(pa.table({"a": pa.repeat(1, count)}), tmp_path / "x.parquet")
     assert len(read(tmp_path, put(tmp_path, "u", _all_rows(count), count))) == count
@@ -243,16 +243,7 @@ def _lake(folder: Path) -> Path:
 
 
 def _delete(lake: Path, path: str, kind: str, rows: list[int]) -> None:
-    add = log_lakes.add_of(lake, path)
-    remove = {name: add[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in add}
-    remove |= {"dataChange": True, "deletionTimestamp": 1, "extendedFileMetadata": True}
-    vector = put(lake, kind, array_of(rows, True), len(rows))
-    log_lakes.commit(lake, [{"remove": remove}, {"add": {**add, "deletionVector": vector}}])
-
-
-def _theirs(lake: Path) -> list[int]:
-    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(lake)).execute("select a from t")
-    return sorted(pa.table(found).column("a").to_pylist())
+    log_lakes.delete_rows(lake, path, rows, put(lake, kind, array_of(rows, True), len(rows)))
 
 
 @pytest.mark.parametrize("form", ["commits", "checkpoint", "parts", "json", "sidecars"])
@@ -261,7 +252,7 @@ def test_vectors_are_found_in_each_form_of_a_log(tmp_path: Path, form: str) -> N
     paths = log_lakes.paths_of(lake)
     for path, kind, rows in zip(paths, "iup", ([0], [1, 2], [3, 4, 5]), strict=False):
         _delete(lake, path, kind, rows)
-    _delete(lake, paths[0], "i", [0, 9])  # in the place of the first
+    _delete(lake, paths[0], "i", [0, 9])  # instead of the first
     if form != "commits":
         deltalake.DeltaTable(lake).create_checkpoint()
         _reformed(lake, form)
@@ -273,14 +264,14 @@ def test_vectors_are_found_in_each_form_of_a_log(tmp_path: Path, form: str) -> N
     rows = sorted(table.scan().to_table().column("a").to_pylist())
     assert len(rows) == 50 - 8
     if form in ("commits", "checkpoint"):
-        assert rows == _theirs(lake)
+        assert rows == sorted(log_lakes.read_delta(lake).column("a").to_pylist())
     assert table.scan().count() == len(rows)
     if has("duckdb", 2):
         assert sorted(table.sql("SELECT a FROM self").fetchall()) == [(row,) for row in rows]
 
 
 def _reformed(lake: Path, form: str) -> None:
-    """Makes a checkpoint one of two parts, or of the second kind."""
+    """Change a checkpoint into one of two parts, or of the second kind."""
     log = lake / "_delta_log"
     (classic,) = log.glob("*.checkpoint.parquet")
     if form == "checkpoint":
@@ -320,7 +311,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def test_a_damaged_vector_is_an_error_of_its_own_file_alone(tmp_path: Path) -> None:
+def test_a_damaged_vector_is_an_error_of_its_file_alone(tmp_path: Path) -> None:
     lake = _lake(tmp_path)
     paths = log_lakes.paths_of(lake)
     _delete(lake, paths[0], "i", [1])

@@ -1,5 +1,5 @@
-"""Hudi tables whose timelines go by chance: writers that die, rollbacks, compactions, clustering, cleaning, archiving;
-what is read of each is what the model says, however much of it was synced."""
+"""Random histories of Hudi tables: writers that die, rollbacks, compactions, clustering, cleaning, archiving. A table
+has the rows and files of the model, however much of it was synced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastavro")
 pytest.importorskip("hudi")
-# By how often each is to happen: without logs there is nothing to compact, without old commits nothing to archive.
+# As often as each is to happen: without logs there is nothing to compact, without old commits nothing to archive.
 _ACTIONS = [
     *["update"] * 6,
     *["begin update"] * 3,
@@ -29,7 +29,7 @@ _STEPS = st.lists(st.tuples(st.sampled_from(_ACTIONS), st.integers(0, 7), st.int
 
 
 class _History:
-    """A table, what its writers are at, and a handle of ours that follows it when it is told to."""
+    """A table, its pending writes, and a handle that follows it at the action `sync`."""
 
     def __init__(self, folder: Path, version: int, kind: str):
         self.folder = folder
@@ -103,8 +103,7 @@ class _History:
             then = ss.open(self.hudi.folder, index_path=self.folder / "index", log_version=time)
             assert _kinds(then) == files
             if self.hudi.kind == "COPY_ON_WRITE":
-                table = then.scan().to_table()
-                assert dict(zip(table.column("k").to_pylist(), table.column("v").to_pylist(), strict=True)) == rows
+                assert _by_key(then.scan()) == rows
 
     def check(self, table, reads: bool) -> None:
         assert _kinds(table) == self.hudi.expected()
@@ -115,10 +114,13 @@ class _History:
                 if value in group.rows.values():
                     assert {group.base, *group.logs} <= kept
             if reads:
-                rows = plan.to_table()
-                found = dict(zip(rows.column("k").to_pylist(), rows.column("v").to_pylist(), strict=True))
-                assert found == {k: v for k, v in self.hudi.rows().items() if v == value}
-                assert plan.count() == len(found)
+                expected = {k: v for k, v in self.hudi.rows().items() if v == value}
+                assert _by_key(plan) == expected and plan.count() == len(expected)
+
+
+def _by_key(plan) -> dict[str, int]:
+    rows = plan.to_table()
+    return dict(zip(rows.column("k").to_pylist(), rows.column("v").to_pylist(), strict=True))
 
 
 def _kinds(table) -> dict[str, str]:
@@ -131,7 +133,7 @@ def _kinds(table) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @settings(max_examples=examples(1, 150), deadline=None)
 @given(steps=_STEPS)
-def test_what_is_read_is_what_is_live(version, kind, steps):
+def test_live_rows_and_files_are_read(version, kind, steps):
     folder = Path(tempfile.mkdtemp())
     try:
         history = _History(folder, version, kind)

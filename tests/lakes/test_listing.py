@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,44 +26,42 @@ def _walked(root: Path) -> list[str]:
     found = []
     for folder, folders, files in os.walk(root):
         folders[:] = [f for f in folders if f[0] not in "._" or (f[0] == "_" and "=" in f)]
-        names = [f for f in files if f[0] not in "._" and (f.endswith((".parquet", ".parq", ".pq")) or "." not in f)]
+        endings = (".parquet", ".parq", ".pq")
+        names = [f for f in files if f[0] not in "._" and (f.lower().endswith(endings) or "." not in f)]
         found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
     return sorted(found, key=os.fsencode)
 
 
-def _listed(root: Path, told: list | None = None) -> list[str]:
-    tell = None if told is None else lambda *one: told.append(one)
-    return [
-        entry.path
-        for entry in entries_of(list_parquet(open_storage(root), open_storage(Path(root, ".skipstone")), tell))
-    ]
+def _listed(root: Path, progress: Callable[..., None] | None = None) -> list[str]:
+    listing = list_parquet(open_storage(root), open_storage(root / ".skipstone"), progress)
+    return [entry.path for entry in entries_of(listing)]
 
 
 @pytest.mark.parametrize("shape", ["flat", "deep", "many folders", "empty"])
-def test_a_listing_finds_every_file_however_they_lie(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
-) -> None:
+def test_a_listing_finds_every_file_in_any_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     monkeypatch.setattr(listing, "_ROWS_AT_ONCE", 64)  # so that a small lake has many chunks
     names = {
         "flat": [f"part-{i}.parquet" for i in range(1_000)],
-        "deep": ["/".join(f"k{level}={i % 3}" for level in range(i % 40)) + f"/{i}.parquet" for i in range(200)],
+        "deep": ["".join(f"k{level}={i % 3}/" for level in range(i % 40)) + f"{i}.parquet" for i in range(200)],
         "many folders": [f"a={i % 30}/b={i}/0.parquet" for i in range(600)],
         "empty": [],
     }[shape]
     for name in names:
-        path = tmp_path / name.lstrip("/")
+        path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     collected: list[tuple[str, int, int | None]] = []
-    assert _listed(tmp_path, collected) == _walked(tmp_path) == sorted(name.lstrip("/") for name in names)
+    found = _listed(tmp_path, lambda *call: collected.append(call))
+    assert found == _walked(tmp_path) == sorted(names)
     files = [done for step, done, _ in collected if step == "files"]
     folders = [(done, total) for step, done, total in collected if step == "folders"]
     assert files == sorted(files) and files[-1] == len(names)
     assert folders[-1] == (folders[-1][1],) * 2 == (1 + sum(len(dirs) for _, dirs, _ in os.walk(tmp_path)),) * 2
 
 
-def test_what_is_hidden_is_left_out_and_odd_names_are_kept(tmp_path: Path) -> None:
-    kept = ["a.parquet", "b.parq", "c.pq", "plain", "_k=1/x.parquet", "k=ä/ü 日本.parquet", "k=%2F/[x]*?.parquet"]
+def test_hidden_names_are_left_out_and_odd_names_are_kept(tmp_path: Path) -> None:
+    kept = ["a.parquet", "b.parq", "c.pq", "d.PARQUET", "e.Parq", "f.PQ", "plain"]
+    kept += ["_k=1/x.parquet", "k=ä/ü 日本.parquet", "k=%2F/[x]*?.parquet"]
     hidden = ["_temporary/x.parquet", ".hidden/x.parquet", "_x.parquet", ".x.parquet", "readme.txt", "x.parquet.crc"]
     hidden += ["_delta_log/0.parquet", ".k=1/x.parquet", "k=1/_SUCCESS", "k=1/.part.parquet"]
     for name in kept + hidden:
@@ -71,7 +70,7 @@ def test_what_is_hidden_is_left_out_and_odd_names_are_kept(tmp_path: Path) -> No
     assert _listed(tmp_path) == _walked(tmp_path) == sorted(kept, key=os.fsencode)
 
 
-def test_a_listing_tells_size_and_time(tmp_path: Path) -> None:
+def test_a_listing_has_size_and_time(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"12345")
     os.utime(tmp_path / "a.parquet", ns=(7, 1_700_000_000_123_456_789))
     (entry,) = entries_of(list_parquet(open_storage(tmp_path), open_storage(tmp_path / ".skipstone")))
@@ -133,8 +132,8 @@ STEPS = st.lists(
 @settings(max_examples=examples(8, 400))
 @given(data=st.data())
 def test_sync_follows_whatever_was_done_to_the_directory(data: st.DataObject) -> None:
-    """After every sync the table holds what lies there whole, but for files that were taken out and lie there still; a
-    live file that was cut short is live as it was."""
+    """After each sync a table has the whole files of the directory, except unchanged ones that were removed from it.
+    A live file that was cut short stays live."""
     root = Path(tempfile.mkdtemp())
     clock = 1_700_000_000
     out: dict[str, tuple[int, int]] = {}
@@ -191,10 +190,10 @@ def _expected(
 ) -> dict[str, tuple[int, int]]:
     found = {}
     for name in _walked(root):
-        told = (root / name).stat()
-        identity = told.st_size, told.st_mtime_ns
-        if out.get(name) != identity and told.st_size > 20:
+        status = (root / name).stat()
+        identity = status.st_size, status.st_mtime_ns
+        if out.get(name) != identity and status.st_size > 20:
             found[name] = identity
-        elif told.st_size <= 20 and name in before:
+        elif status.st_size <= 20 and name in before:
             found[name] = before[name]
     return found

@@ -1,4 +1,4 @@
-"""`Table.sync`: what appears, goes, or changes in the directory is followed; what we took out stays out."""
+"""`Table.sync` follows added, removed and changed files of a directory; files removed from the table stay removed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_table_that_begins_empty_elsewhere_is_synced(tmp_path):
     assert table.sync() == 2
 
 
-def test_a_directory_that_went_is_no_reason_to_take_out_what_others_added(tmp_path):
+def test_a_missing_directory_removes_no_file(tmp_path):
     behind = ss.create(tmp_path / "lake", schema=pa.schema([("a", pa.int64())]), index_path=tmp_path / "index")
     with ss.open(tmp_path / "lake", index_path=tmp_path / "index").transaction() as tx:
         tx.write(pa.table({"a": [1]}))
@@ -47,7 +47,7 @@ def test_a_directory_that_went_is_no_reason_to_take_out_what_others_added(tmp_pa
         behind.sync()
 
 
-def test_a_directory_that_is_moved_while_it_is_listed_takes_out_no_file(lake, tmp_path_factory, monkeypatch):
+def test_a_directory_that_is_moved_while_it_is_listed_removes_no_file(lake, tmp_path_factory, monkeypatch):
     from skipstone.engine.lakes import directory
 
     index = tmp_path_factory.mktemp("index")
@@ -80,7 +80,7 @@ def test_rule_03_files_of_an_open_transaction_do_not_appear(lake):
     assert table.sync() == 2
 
 
-def test_rule_05_a_file_that_comes_back_has_a_fresh_id(lake):
+def test_rule_05_a_file_that_returns_has_a_new_id(lake):
     table = ss.create(lake)
     before = table.files().column("file_id").to_pylist()
     path = lake / "one.parquet"
@@ -94,21 +94,7 @@ def test_rule_05_a_file_that_comes_back_has_a_fresh_id(lake):
     assert not set(before) & set(table.files().column("file_id").to_pylist())
 
 
-def test_rule_38_a_half_written_file_is_quarantined_until_it_is_whole(lake):
-    table = ss.create(lake)
-    whole = _write(lake, "two.parquet", [3]).read_bytes()
-    (lake / "two.parquet").write_bytes(whole[:-3])
-    version = table.sync()
-    assert [f.kind for f in table.verify()] == ["quarantined"]
-    assert "quarantined" in table.scan("a = 1").explain()
-    assert table.sync() == version
-    (lake / "two.parquet").write_bytes(whole)
-    table.sync()
-    assert table.verify() == []
-    assert _values(table) == [1, 2, 3]
-
-
-def test_syncs_beside_writers_lose_and_double_nothing(lake):
+def test_syncs_next_to_writers_lose_and_double_nothing(lake):
     ss.create(lake)
     errors = []
 
@@ -140,7 +126,7 @@ def test_syncs_beside_writers_lose_and_double_nothing(lake):
 
 
 def test_rule_03_what_is_committed_while_the_directory_is_listed_stays(lake, monkeypatch):
-    """The listing is older than the version that it is compared with: it does not show what came between."""
+    """The listing is older than the version with which it is compared, and lacks files that were added since."""
     import skipstone.engine.commit.sync as module
 
     table = ss.create(lake)
@@ -194,7 +180,7 @@ def test_a_file_added_by_name_stays_though_no_listing_shows_it(lake, name):
     assert _values(table) == [1, 2]
 
 
-def test_what_lies_elsewhere_is_not_followed(lake, tmp_path_factory):
+def test_files_elsewhere_are_not_followed(lake, tmp_path_factory):
     table = ss.create(lake)
     elsewhere = _write(tmp_path_factory.mktemp("elsewhere"), "f.parquet", [5])
     with table.transaction() as tx:

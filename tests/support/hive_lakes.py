@@ -15,7 +15,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 MICROS = pa.timestamp("us")
 NIGHT = dt.datetime(2020, 1, 1)
 
-# Texts as they stand in folders, the type that they have together, and their values: as Spark 4 reads them.
+# Texts in names of folders, the type that they have together, and their values: as Spark 4 reads them.
 INFERRED = [
     (["1", "2"], pa.int32(), [1, 2]),
     (["001", "2"], pa.int32(), [1, 2]),
@@ -54,7 +54,7 @@ INFERRED = [
 
 
 def lake_of(root: Path, *paths: str) -> Path:
-    """One file a path, whose column x is its number."""
+    """One file per path, whose column x is its number."""
     for number, path in enumerate(paths):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"x": [number]}), root / f"{path}.parquet")

@@ -36,7 +36,7 @@ class Value:
 
     def put(self, number: int, value: Value | None) -> None:
         """Of a struct: set or remove the field of that id."""
-        others = [(name, held) for name, held in self.value if name != number]
+        others = [(name, field) for name, field in self.value if name != number]
         self.value = sorted([*others, *([] if value is None else [(number, value)])], key=lambda field: field[0])
 
 
@@ -54,6 +54,12 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
         shift += 7
 
 
+def read_zigzag(data: bytes, offset: int) -> tuple[int, int]:
+    """(the signed number at an offset, where it ends), as Thrift and Avro write it."""
+    raw, offset = _varint(data, offset)
+    return (raw >> 1) ^ -(raw & 1), offset
+
+
 def parse(data: bytes, offset: int, kind: int = STRUCT) -> tuple[Value, int]:
     """(the value at an offset, where it ends)."""
     if kind in (BOOLEAN_TRUE, BOOLEAN_FALSE):
@@ -61,8 +67,8 @@ def parse(data: bytes, offset: int, kind: int = STRUCT) -> tuple[Value, int]:
     if kind == BYTE:
         return Value(kind, data[offset]), offset + 1
     if kind in _INTEGERS:
-        raw, offset = _varint(data, offset)
-        return Value(kind, (raw >> 1) ^ -(raw & 1)), offset
+        number, offset = read_zigzag(data, offset)
+        return Value(kind, number), offset
     if kind == DOUBLE:
         return Value(kind, data[offset : offset + 8]), offset + 8
     if kind == BINARY:
@@ -85,8 +91,7 @@ def parse(data: bytes, offset: int, kind: int = STRUCT) -> tuple[Value, int]:
         if head >> 4:
             number += head >> 4
         else:
-            raw, offset = _varint(data, offset)
-            number = (raw >> 1) ^ -(raw & 1)
+            number, offset = read_zigzag(data, offset)
         value, offset = parse(data, offset, head & 15)
         fields.append((number, value))
     return Value(kind, fields), offset + 1
@@ -102,7 +107,7 @@ def _write_varint(value: int) -> bytes:
     return bytes(written)
 
 
-def _zigzag(value: int) -> bytes:
+def zigzag(value: int) -> bytes:
     return _write_varint((value << 1) ^ (value >> 63))
 
 
@@ -113,7 +118,7 @@ def dump(value: Value) -> bytes:
     if kind == BYTE:
         return bytes([value.value & 255])
     if kind in _INTEGERS:
-        return _zigzag(value.value)
+        return zigzag(value.value)
     if kind == DOUBLE:
         return value.value
     if kind == BINARY:
@@ -125,7 +130,7 @@ def dump(value: Value) -> bytes:
     parts, before = [], 0
     for number, field in value.value:
         step = number - before
-        parts.append(bytes([step << 4 | field.kind]) if 0 < step < 16 else bytes([field.kind]) + _zigzag(number))
+        parts.append(bytes([step << 4 | field.kind]) if 0 < step < 16 else bytes([field.kind]) + zigzag(number))
         parts.append(dump(field))
         before = number
     return b"".join(parts) + b"\0"
@@ -196,7 +201,7 @@ def base_files() -> list[bytes]:
 
 
 def _harm(value: Value, rng: random.Random) -> str:
-    """Changes one value in place; what was done."""
+    """Change one value in place. Return what was done."""
     if value.kind in _INTEGERS:
         value.value = rng.choice([*ABSURD_INTEGERS, value.value + 1, value.value - 1, value.value * 1000])
         return f"= {value.value}"
@@ -279,17 +284,21 @@ def _page_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 def _byte_harm(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     begin, _ = footer_of(data)
-    first = 0 if rng.random() < 0.5 else begin
-    harmed, offsets = bytearray(data), []
+    return harm_bytes(data, rng, 0 if rng.random() < 0.5 else begin)
+
+
+def harm_bytes(data: bytes, rng: random.Random, first: int = 0) -> tuple[bytes, str]:
+    """Data with other bytes at a few places, none before `first`."""
+    harmed, changes = bytearray(data), []
     for _ in range(rng.choice([1, 1, 2, 8])):
         offset = rng.randrange(first, len(data))
         harmed[offset] = rng.choice([0, 255, harmed[offset] ^ (1 << rng.randrange(8)), rng.randrange(256)])
-        offsets.append(offset)
-    return bytes(harmed), f"bytes {offsets}"
+        changes.append(f"{offset}={harmed[offset]}")
+    return bytes(harmed), f"bytes {changes}"
 
 
 def _deep_schema(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """A schema of that many groups within each other, of which every one has a name."""
+    """A schema of many groups within each other, each with a name."""
     begin, footer = footer_of(data)
     depth = rng.choice([30, 300, 3_000, 10_000])
     deepen(footer, depth)
@@ -297,7 +306,7 @@ def _deep_schema(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def deepen(footer: Value, depth: int) -> None:
-    """Puts so many groups within each other above a footer's columns."""
+    """Put so many groups within each other above a footer's columns."""
     schema = footer.field(2)
     group = Value(STRUCT, [(3, Value(I32, 1)), (4, Value(BINARY, b"g")), (5, Value(I32, 1))])
     schema.value = [schema.value[0], *[group] * depth, *schema.value[1:]]
@@ -309,6 +318,6 @@ _HARMS: list[Callable[[bytes, random.Random], tuple[bytes, str]]] = (
 
 
 def harmed(data: bytes, seed: int) -> tuple[bytes, str]:
-    """A file with one lie in it, or a few, and what they are."""
+    """A file with one wrong thing in it, or a few, and what they are."""
     rng = random.Random(seed)
     return rng.choice(_HARMS)(data, rng)

@@ -1,65 +1,47 @@
-"""A process that attaches, scans and indexes lakes with one hostile Parquet file each: `python hostile_program.py FIRST
-COUNT` prints a line for each thing that must not be. pyarrow may end the process, so tests look at how it ended, too.
+"""A process that attaches, scans and indexes lakes with one hostile Parquet file each (see hostile_cases.py).
 
 Right is: an error of ours that names the file, the file quarantined, or the rows that pyarrow itself reads of it.
 """
 
 from __future__ import annotations
 
-import resource
 import shutil
 import sys
-import tempfile
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
+from hostile_cases import Case, deep_structs, run_cases
 from hostile_footers import base_files, harmed
 
 HOSTILE = "b.parquet"
 MEMORY_MB = 200  # beyond three times the file
-_DEEP = 60_000  # frames, to write structs of depth 10,000
 
 
-class Case:
+class FileCase(Case):
     """One hostile file between two whole ones."""
 
-    def __init__(self, root: Path, whole: bytes, hostile: bytes, harm: str):
-        self.root, self.harm, self.size_bytes = root / "lake", harm, len(hostile)
-        self.faults: list[str] = []
+    def __init__(self, folder: Path, whole: bytes, seed: int):
+        with deep_structs():
+            hostile, harm = harmed(whole, seed)
+        super().__init__(f"seed {seed}, {harm}", MEMORY_MB + 3 * len(hostile) / 1e6)
+        self.root = folder / "lake"
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
         for name, data in (("a.parquet", whole), (HOSTILE, hostile), ("c.parquet", whole)):
             (self.root / name).write_bytes(data)
 
-    def step(self, name: str, call: Callable[[], Any]) -> Any:
-        before = _peak_mb()
-        try:
-            return call()
-        except ss.SkipstoneError as error:
-            if HOSTILE not in str(error):
-                self.fault(name, f"{type(error).__name__} that names no file: {error}")
-        except BaseException as error:
-            self.fault(name, f"{type(error).__name__}: {str(error)[:200]}")
-        finally:
-            if _peak_mb() - before > MEMORY_MB + 3 * self.size_bytes / 1e6:
-                self.fault(name, f"{_peak_mb() - before} MB")
-        return None
+    def is_named_in(self, error: ss.SkipstoneError) -> bool:
+        return HOSTILE in str(error)
 
-    def fault(self, step: str, what: str) -> None:
-        self.faults.append(f"{self.harm[:200]}: {step}: {what}")
-
-    def attach(self) -> None:
+    def use(self) -> None:
         table = self.step("create", lambda: ss.create(self.root, partitioning=None, on_misfit="quarantine"))
         if table is None:
             return
         if HOSTILE in table.files()["path"].to_pylist():
             self._check_rows(table)
-            self._use(table)
+            self._scan(table)
         else:
             assert HOSTILE in {file["path"] for file in table.handle.instant.quarantined}, self.harm
         self._declare(table.schema)
@@ -76,7 +58,7 @@ class Case:
             if repr(_python(rows[field.name])) != repr(values):
                 self.fault("scan", f"column {field.name} is not as pyarrow reads it")
 
-    def _use(self, table: ss.Table) -> None:
+    def _scan(self, table: ss.Table) -> None:
         """Every way to look at the file's footer, statistics, filters and pages."""
         plan = table.scan("t > TIMESTAMP '2024-01-01 00:30:00' OR d < 0.11 OR n.x = 5")
         self.step("range", plan.to_table)
@@ -96,7 +78,7 @@ class Case:
         self.step("verify", lambda: table.verify(deep=True))
 
     def _declare(self, schema: pa.Schema) -> None:
-        """The same file, of which only its path and size were declared: nobody has looked at its footer."""
+        """The same file, of which only path, size and row count are declared: no process has read its footer."""
         shutil.rmtree(self.root / ".skipstone")
         paths = ["a.parquet", HOSTILE]
         sizes = pa.array([(self.root / path).stat().st_size for path in paths], pa.int64())
@@ -122,27 +104,11 @@ def _python(column: pa.ChunkedArray) -> list:
     return (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
 
 
-def _peak_mb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-
-
 def main(first: int, count: int, *more: int) -> None:
     """Try so many seeds, and more of them."""
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     wholes = base_files()
-    with tempfile.TemporaryDirectory() as root:
-        for seed in (*range(first, first + count), *more):
-            whole = wholes[seed % len(wholes)]
-            usual = sys.getrecursionlimit()
-            sys.setrecursionlimit(_DEEP)
-            hostile, harm = harmed(whole, seed)
-            sys.setrecursionlimit(usual)
-            print(f"# {seed} {harm[:300]}".replace("\n", " "), flush=True)  # what the process ended at, if it does
-            case = Case(Path(root), whole, hostile, f"seed {seed}, {harm}")
-            case.attach()
-            for fault in case.faults:
-                print(fault.replace("\n", " "), flush=True)
+    seeds = (*range(first, first + count), *more)
+    run_cases(lambda folder, seed: FileCase(folder, wholes[seed % len(wholes)], seed), seeds)
 
 
 if __name__ == "__main__":
