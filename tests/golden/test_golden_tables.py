@@ -13,7 +13,7 @@ NEEDS = {"delta": "deltalake", "iceberg": "pyiceberg", "hudi": "hudi"}
 
 
 def restored_answers(name: str, *, again: bool = False) -> dict:
-    """What a table answers today, and with `again` once `optimize` has written its index again."""
+    """The answers of a restored table, and with `again` those after `optimize` has rewritten its index."""
     recorded = golden_tables.recorded(name)
     with golden_tables.place(name) as root, warnings.catch_warnings():
         warnings.simplefilter("ignore", ss.SkipstoneWarning)
@@ -51,7 +51,7 @@ def test_a_golden_table_answers_as_it_did(name: str) -> None:
     check(answers, expected["versions"][newest])
 
 
-def test_golden_tables_are_never_made_again() -> None:
+def test_golden_tables_are_never_created_again() -> None:
     recorded = dict(reversed(line.split()) for line in golden_tables.SUMS.read_text().splitlines())
     assert recorded == {f"{name}.tar.gz": golden_tables.checksum(name) for name in golden_tables.names()}
 

@@ -1,4 +1,4 @@
-"""Tables that were copied or moved: they are not opened before `adopt`, which keeps the index and loses no row."""
+"""Tables that were copied or moved are not opened before `adopt`, which keeps the index and loses no row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import skipstone as ss
 from example_counts import examples, few_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.commands.app import main
 
 ROWS = 6
 PLAIN = {"compression": "NONE", "use_dictionary": False}
@@ -69,12 +68,8 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("how", ["copied", "copied with times", "moved"])
 def test_a_table_at_another_place_is_refused_until_it_is_adopted(lake: Path, how: str) -> None:
-    if how == "copied":
-        place = _copied(lake)
-    elif how == "moved":
-        place = lake.rename(lake.parent / "moved")
-    else:
-        place = Path(shutil.copytree(lake, lake.parent / "copy"))
+    copies = {"copied": _copied, "moved": lambda lake: lake.rename(lake.parent / "moved")}
+    place = copies.get(how, lambda lake: shutil.copytree(lake, lake.parent / "copy"))(lake)
     for _ in range(2):
         with pytest.raises(
             ss.NotReadableError, match=r"copied or moved.*recorded at .*lake.*ss\.adopt\(path\)"
@@ -91,6 +86,7 @@ def test_a_table_at_another_place_is_refused_until_it_is_adopted(lake: Path, how
     assert table.scan().count() == 4 * ROWS
     assert table.verify(deep=True) == []
     assert table.sync() == table.version
+    assert pickle.loads(pickle.dumps(table)).scan().count() == 4 * ROWS
     assert ss.adopt(place).version == table.version, "nothing to do creates no version"
     if how != "moved":
         with ss.open(lake) as original:
@@ -137,14 +133,6 @@ def test_versions_from_before_a_copy(lake: Path) -> None:
     assert _rows(ss.open(moved, version=1)) == sorted(value for number in range(4) for value in _values(number))
 
 
-def test_a_pickled_table_is_checked_too(lake: Path) -> None:
-    pickled = pickle.dumps(ss.open(lake))
-    assert pickle.loads(pickled).scan().count() == 4 * ROWS
-    copy = _copied(lake)
-    ss.adopt(copy)
-    assert pickle.loads(pickle.dumps(ss.open(copy))).scan().count() == 4 * ROWS
-
-
 def test_a_file_whose_values_are_in_another_column_is_named_and_no_row_is_wrong(tmp_path: Path) -> None:
     copy = _copied(_made(tmp_path, row_group_size=4))
     pq.write_table(pa.table({"j": pa.array(_values(1), pa.int64())}), copy / "1.parquet", row_group_size=4, **PLAIN)
@@ -189,25 +177,18 @@ def test_a_link_to_a_table_is_no_other_place(lake: Path) -> None:
 
 
 def test_files_of_file_groups_are_kept_by_their_size_or_the_copy_is_refused(tmp_path: Path) -> None:
-    """Taken for a base of its own, a log would add its rows; without it, deleted rows would return."""
+    """A log read as a base would add its rows; without it, deleted rows would return."""
     lake = tmp_path / "lake"
     table = ss.create(lake, schema=pa.schema([("k", pa.int64())]))
     _write(lake / "b.parquet", [1, 2])
-    (lake / "b.log").write_bytes(b"what only its writer reads")
+    (lake / "b.log").write_bytes(b"a log of another format")
     (lake / "l.parquet").write_bytes(b"a log, though its name is that of a Parquet file")
     kinds = {"b.parquet": "base", "b.log": "delete", "l.parquet": "log"}
-    rows = [
-        {
-            "path": path,
-            "size_bytes": (status := (lake / path).stat()).st_size,
-            "row_count": 2,
-            "modified": status.st_mtime_ns,
-            "file_group": "g",
-            "slice_instant": "1",
-            "kind": kind,
-        }
-        for path, kind in kinds.items()
-    ]
+    rows = []
+    for path, kind in kinds.items():
+        status = (lake / path).stat()
+        file = {"path": path, "size_bytes": status.st_size, "row_count": 2, "modified": status.st_mtime_ns}
+        rows.append(file | {"file_group": "g", "slice_instant": "1", "kind": kind})
     with table.transaction() as tx:
         tx.add_files(pa.Table.from_pylist(rows))
     copy = _copied(lake)
@@ -227,7 +208,7 @@ def test_files_of_file_groups_are_kept_by_their_size_or_the_copy_is_refused(tmp_
 
 
 def test_ids_and_removed_files_stay(lake: Path) -> None:
-    """A file that was removed from the table and is still on storage does not appear again."""
+    """A file that was removed from the table and is still on storage is not added again."""
     with ss.open(lake) as table, table.transaction() as tx:
         tx.remove(["0.parquet"])
     ids = ss.open(lake).handle.snapshot.find(["1.parquet"])
@@ -244,8 +225,8 @@ def _interrupt(*args: object, **options: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_restored_table_is_adopted_in_its_place(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same place, other times."""
+def test_a_table_restored_from_a_backup_is_adopted_in_its_place(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files have other times."""
     for file in lake.glob("*.parquet"):
         os.utime(file, ns=(1, 1_000_000_007))
     table = ss.open(lake)
@@ -271,8 +252,8 @@ def test_empty_files_and_files_without_statistics(tmp_path: Path) -> None:
     assert _rows(ss.open(copy)) == _values(0)
 
 
-def test_an_adoption_that_dies_is_done_again(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each step: until the place is recorded, the table is refused."""
+def test_an_interrupted_adoption_is_done_again(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted at each step: the table is refused until the place is recorded."""
     copy = _copied(lake)
     _write(copy / "1.parquet", [100, 103, 150])
     steps = ["_same_files", "sync_directory", "_record_place"]
@@ -283,13 +264,13 @@ def test_an_adoption_that_dies_is_done_again(lake: Path, monkeypatch: pytest.Mon
         with pytest.raises(ss.NotReadableError, match="adopt"):
             ss.open(copy)
     result = ss.adopt(copy)
-    assert result.kept == 4, "what a former attempt added again is in the table"
+    assert result.kept == 4, "files that an earlier attempt added are in the table"
     assert _rows(ss.open(copy), "k < 200") == sorted([*_values(0), 100, 103, 150])
     assert ss.open(copy).verify(deep=True) == []
 
 
-def test_another_writer_in_the_meantime(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has the table open under its former name: what it removes stays removed."""
+def test_another_writer_during_an_adoption(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stays removed if a writer removes it through the former name."""
     from skipstone.engine import adopt as module
 
     index = lake.parent / "index"
@@ -357,14 +338,12 @@ def _table(number: int) -> pa.Table:
 
 
 def _overwritten(file: Path, number: int, change: str, at_once: int) -> pa.Table:
-    """Overwrites a file, so that its footer tells; returns its rows."""
+    """Overwrite a file so that its footer changes; return its rows."""
     rows = _table(number)
-    if change in ("k", "x"):  # the greatest value of a column becomes another
-        values = rows.column(change).to_pylist()
-        values[-1] += 3
-        rows = rows.set_column(
-            rows.column_names.index(change), change, pa.array(values, rows.schema.field(change).type)
-        )
+    if change in ("k", "x"):  # the greatest value of a column
+        *values, last = rows.column(change).to_pylist()
+        changed = pa.array([*values, last + 3], rows.schema.field(change).type)
+        rows = rows.set_column(rows.column_names.index(change), change, changed)
     elif change == "rows":
         rows = pa.concat_tables([rows, rows.slice(2, 3)])
     else:
@@ -385,7 +364,7 @@ def _overwritten(file: Path, number: int, change: str, at_once: int) -> pa.Table
 def test_no_row_is_lost(
     tmp_path_factory: pytest.TempPathFactory, changes, written, before, after, steps, at_once
 ) -> None:
-    """Files that others wrote, and that we did, under indexes made before and after, some merged or restored; then a
+    """Files of Skipstone and of other writers, with indexes created before and after, some merged or restored; then a
     copy, some of whose files were overwritten."""
     root = tmp_path_factory.mktemp("adopt")
     lake = root / "lake"
@@ -435,7 +414,6 @@ def test_no_row_is_lost(
     if all(change in ("renamed", "gone") for change in changes):
         with pytest.raises(ss.NotATableError, match="none of the files"):
             ss.adopt(copy)
-        shutil.rmtree(root)
         return
     result = ss.adopt(copy)
     by_path = dict(zip(paths, changes, strict=True))
@@ -446,13 +424,10 @@ def test_no_row_is_lost(
     for _ in range(2):
         _check_rows(table, None, rows, lambda row: True)
         for value in few_of([100_020, 100_093, 101_020, 101_090, 101_093, 7], 4):
-            _check_rows(table, f"k = {value}", rows, lambda row, value=value: row["k"] == value)
-            _check_rows(table, f"x = {value}", rows, lambda row, value=value: row["x"] == value)
-            _check_rows(table, f"t = '{value}'", rows, lambda row, value=value: row["t"] == str(value))
+            for where, key in ((f"k = {value}", value), (f"x = {value}", value), (f"t = '{value}'", str(value))):
+                _check_rows(table, where, rows, lambda row, where=where, key=key: row[where[0]] == key)
         assert table.verify(deep=True) == []
         table.sync(refresh=True)
-    table.close()
-    shutil.rmtree(root)
 
 
 def _check_rows(table: ss.Table, where: str | None, rows: list[dict], matches: Callable[[dict], bool]) -> None:
@@ -462,7 +437,7 @@ def _check_rows(table: ss.Table, where: str | None, rows: list[dict], matches: C
 
 
 def test_written_files_of_many_types_are_recognized(tmp_path: Path) -> None:
-    """What was recorded of the values that we wrote agrees with the footers of the files."""
+    """The statistics recorded by the writer agree with the footers of the files."""
     decimals = [decimal.Decimal("1.50"), None, decimal.Decimal("-2.25")]
     times = [dt.datetime(1960, 1, 1), None, dt.datetime(2026, 5, 17, 1, 2, 3, 4)]
     columns = {
@@ -499,16 +474,15 @@ def test_written_files_of_many_types_are_recognized(tmp_path: Path) -> None:
     assert (result.kept, result.changed, result.added) == (table.files().num_rows, (), ())
 
 
-def test_adopt_lists_the_first_files_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_the_first_files_and_the_next_step(say, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
     for number in range(25):
-        pq.write_table(pa.table({"n": [number]}), lake / f"{number}.parquet")
+        _write(lake / f"{number}.parquet", [number])
     ss.create(lake).close()
-    shutil.copytree(lake, tmp_path / "copy")
+    copy = _copied(lake)
     for number in range(25):
-        pq.write_table(pa.table({"n": [number, 1]}), tmp_path / "copy" / f"{number}.parquet")
-    with pytest.raises(SystemExit):
-        main(["adopt", str(tmp_path / "copy")])
-    *_, more, remedy = capsys.readouterr().out.splitlines()
+        _write(copy / f"{number}.parquet", [number, 1])
+    _, out, _ = say("adopt", str(copy))
+    *_, more, remedy = out.splitlines()
     assert more == "... and 5 more (--json shows all)" and remedy.startswith("to index the changed and added files")

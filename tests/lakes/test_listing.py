@@ -70,13 +70,6 @@ def test_hidden_names_are_left_out_and_odd_names_are_kept(tmp_path: Path) -> Non
     assert _listed(tmp_path) == _walked(tmp_path) == sorted(kept, key=os.fsencode)
 
 
-def test_a_listing_has_size_and_time(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"12345")
-    os.utime(tmp_path / "a.parquet", ns=(7, 1_700_000_000_123_456_789))
-    (entry,) = entries_of(list_parquet(open_storage(tmp_path), open_storage(tmp_path / ".skipstone")))
-    assert (entry.size_bytes, entry.modified_ns, entry.etag) == (5, 1_700_000_000_123_456_789, None)
-
-
 def _make(path: Path, *values: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"a": pa.array(values, pa.int64())}), path)

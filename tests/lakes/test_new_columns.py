@@ -1,4 +1,4 @@
-"""Columns that appear later in a lake: adopted or reported by a sync, and never under a name that meant another."""
+"""Columns that appear later in a lake: a sync adopts or reports them, and never under the name of another column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import skipstone as ss
 
 
-def _write(lake: Path, name: str, **columns: list) -> None:
+def _write(lake: Path, name: str, **columns: list | pa.Array) -> None:
     pq.write_table(pa.table(columns), lake / f"{name}.parquet")
 
 
@@ -37,7 +37,7 @@ def test_rule_55_a_column_that_appears_is_adopted(lake: Path) -> None:
     assert table.verify(deep=True) == []
 
 
-def test_a_column_is_reported_where_it_is_not_wanted(lake: Path) -> None:
+def test_a_column_is_reported_if_it_is_not_wanted(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "two", a=[2], x=["p"])
     made = table.sync(new_columns="report")
@@ -51,8 +51,8 @@ def test_a_column_is_reported_where_it_is_not_wanted(lake: Path) -> None:
         table.sync(new_columns="ignore")
 
 
-def test_files_that_were_bound_before_are_bound_anew(lake: Path) -> None:
-    """Under fresh ids, so that no index speaks of them as they were."""
+def test_files_that_were_bound_before_are_bound_again(lake: Path) -> None:
+    """Under new ids, so that no index covers them as they were."""
     table = ss.create(lake)
     table.create_index("a", kind="bloom")
     _write(lake, "two", a=[2], x=["p"])
@@ -70,7 +70,7 @@ def test_files_that_were_bound_before_are_bound_anew(lake: Path) -> None:
 
 
 def test_a_live_file_adds_its_column_after_its_other_columns_were_renamed(lake: Path) -> None:
-    """Its names, read as those of today, would not fit: the column `b` of the file is the table's `a`."""
+    """The column `b` of the file is the table's `a`, so current names would not fit."""
     table = ss.create(lake, schema=pa.schema([("a", pa.int64()), ("b", pa.string())]))
     _write(lake, "two", a=[2], b=["q"], x=["p"])
     table.sync(new_columns="report")
@@ -79,7 +79,7 @@ def test_a_live_file_adds_its_column_after_its_other_columns_were_renamed(lake: 
     assert table.scan("x = 'p'").to_table().to_pylist() == [{"b": 2, "a": "q", "x": "p"}]
 
 
-def test_an_added_column_that_lies_in_files_is_read(lake: Path) -> None:
+def test_an_added_column_that_is_in_files_is_read(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "two", a=[2], x=[5], y=["text"])
     table.sync(new_columns="report")
@@ -88,25 +88,23 @@ def test_an_added_column_that_lies_in_files_is_read(lake: Path) -> None:
     assert _rows(table) == rows
     assert table.scan("x = 5").files().column("path").to_pylist() == ["two.parquet"]
     assert table.history().column("action").to_pylist() == ["create", "sync", "alter"]
-    assert [f.message.split("read: ")[1][:1] for f in table.verify()] == ["y"], "whose values the type does not hold"
+    assert [f.message.split("read: ")[1][:1] for f in table.verify()] == ["y"], "whose values do not have that type"
     assert _rows(ss.open(lake)) == rows
 
 
 def test_new_columns_of_unlike_types_take_that_of_most_files(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "b", a=[2], x=["odd"])
-    for number, values in enumerate(([3], [2**40], [None])):
-        pq.write_table(
-            pa.table({"a": [10 + number], "x": pa.array(values, [pa.int32(), pa.int64(), pa.null()][number])}),
-            lake / f"c{number}.parquet",
-        )
+    columns = [pa.array([3], pa.int32()), pa.array([2**40]), pa.nulls(1)]
+    for number, column in enumerate(columns):
+        _write(lake, f"c{number}", a=[10 + number], x=column)
     _write(lake, "d", a=[4], x=[7])
     made = table.sync()
     assert (table.schema.field("x").type, list(made.quarantined)) == (pa.int64(), ["b.parquet"])
     assert [row["x"] for row in _rows(table)] == [None, 7, 3, 2**40, None]
 
 
-def test_a_file_that_does_not_fit_brings_no_column(lake: Path) -> None:
+def test_a_file_that_does_not_fit_adds_no_column(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "two", a=["text"], x=["p"])
     (lake / "day=1").mkdir()
@@ -118,7 +116,7 @@ def test_a_file_that_does_not_fit_brings_no_column(lake: Path) -> None:
 
 def test_a_column_of_nulls_alone_waits_for_its_type(lake: Path) -> None:
     table = ss.create(lake)
-    pq.write_table(pa.table({"a": [2], "x": pa.nulls(1)}), lake / "two.parquet")
+    _write(lake, "two", a=[2], x=pa.nulls(1))
     assert table.sync().new_columns == ()
     _write(lake, "three", a=[3], x=["p"])
     assert table.sync().new_columns == ("x",)

@@ -17,7 +17,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_versions import has
-from log_lakes import catalog, delete_equal, delete_positions, delete_rows, multiset, paths_of
+from log_lakes import catalog, delete_equal, delete_positions, delete_rows, multiset, paths_of, read_delta
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
@@ -63,8 +63,7 @@ class Delta:
         self.their().update(updates={"v": f"{row['v']}"}, predicate=f"id = {row['id']}")
 
     def read(self) -> pa.Table:
-        builder = deltalake.QueryBuilder().register("t", self.their())
-        return pa.table(builder.execute("SELECT * FROM t").read_all()).cast(SCHEMA)
+        return read_delta(self.folder).cast(SCHEMA)
 
     def versions(self) -> int:
         return self.their().version()
@@ -292,16 +291,15 @@ def test_a_file_with_a_deletion_vector(tmp_path: Path) -> None:
     deltalake.DeltaTable(folder).alter.add_feature(
         deltalake.TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
     )
-    path = paths_of(folder)[0]
-    delete_rows(folder, path, [0])
+    delete_rows(folder, paths_of(folder)[0], [0])
     table = ss.create(folder)
     left = table.scan().to_table().to_pylist()
-    deleted = next(row for row in ROWS if row not in left)
-    near, far = (next(r for r in left if (r["id"] < 4) == is_low) for is_low in (deleted["id"] < 4, deleted["id"] >= 4))
+    (deleted,) = (row["id"] for row in ROWS if row not in left)
+    same_file, other_file = deleted + 1, (deleted + 4) % 8  # each file has four rows, and the first is deleted
     with pytest.raises(ss.InvalidArgumentError, match="deletion vector"):
-        table.delete(f"id = {near['id']}")
-    assert table.delete(f"id = {far['id']}").rows_deleted == 1
-    assert multiset(table.scan().to_table()) == multiset(_rows([row for row in left if row != far]))
+        table.delete(f"id = {same_file}")
+    assert table.delete(f"id = {other_file}").rows_deleted == 1
+    assert multiset(table.scan().to_table()) == multiset(_rows([row for row in left if row["id"] != other_file]))
 
 
 @pytest.mark.parametrize(
@@ -348,18 +346,13 @@ def test_an_old_deltalake_is_refused(tmp_path: Path) -> None:
 
 def test_deletes_of_other_engines_are_applied(tmp_path: Path) -> None:
     log = Iceberg(tmp_path, (), ROWS)
-    their = log.their()
-    path = next(task.file.file_path for task in their.scan().plan_files() if task.file.record_count)
-    gone = their.scan().to_arrow()  # the delete file names rows of one file by position
-    first = {row["id"] for row in gone.to_pylist()[:4]}
-    metadata = delete_positions(log.folder, path, [0])
-    table = ss.create(log.registered(metadata))
+    path = next(iter(log.their().scan().plan_files())).file.file_path
+    table = ss.create(log.registered(delete_positions(log.folder, path, [0])))
     left = table.scan().to_table().to_pylist()
-    assert len(left) == 7
-    deleted = next(row for row in ROWS if row not in left)
-    victim = next(row["id"] for row in left if (row["id"] in first) == (deleted["id"] in first))
-    assert table.update({"s": "'u'"}, f"id = {victim}").rows_updated == 1
-    _check(log, table, [{**row, "s": "u"} if row["id"] == victim else row for row in left])
+    (deleted,) = (row["id"] for row in ROWS if row not in left)
+    same_file = deleted + 1  # each file has four rows, and the first is deleted
+    assert table.update({"s": "'u'"}, f"id = {same_file}").rows_updated == 1
+    _check(log, table, [{**row, "s": "u"} if row["id"] == same_file else row for row in left])
 
 
 def test_a_file_under_equality_deletes_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The golden tables: packing one with its answers, restoring it, and asking it again.
+"""The golden tables: packing one with its answers, restoring it, and querying it again.
 
 A table is one archive, `NAME.tar.gz`: its files and `times.json`, their modification times in nanoseconds, which are
 part of what an index contains of a file. `NAME.json` next to it has the answers. Indexes and Iceberg's metadata contain
@@ -28,21 +28,21 @@ from unittest import mock
 import skipstone as ss
 
 FOLDER = Path(__file__).parents[1] / "golden"
-PLACE = Path("/tmp/skipstone-golden")  # where all of them were made
+PLACE = Path("/tmp/skipstone-golden")  # where all of them were created
 SUMS = FOLDER / "SHA256SUMS"
 _TIMES = "times.json"
 _WAIT_S = 300.0  # at most, for the tests of another user
 
 
 def names() -> list[str]:
-    """The golden tables that there are."""
+    """The names of the golden tables."""
     return sorted(path.name.removesuffix(".tar.gz") for path in FOLDER.glob("*.tar.gz"))
 
 
 @contextlib.contextmanager
 def place(name: str) -> Iterator[Path]:
-    """The empty folder of a table, of this process alone; removed at the end. Where `/tmp` is a link, as on macOS, the
-    real paths of tables are those that their indexes name."""
+    """The empty folder of a table, of this process alone; removed at the end. If `/tmp` is a link, as on macOS, tables
+    have the real paths that their indexes name."""
     locked, real = _locked_place(), os.path.realpath
 
     def recorded_path(path: Any, **options: Any) -> Any:
@@ -62,8 +62,8 @@ def place(name: str) -> Iterator[Path]:
 def _locked_place() -> int:
     """Create PLACE for this user alone, and lock it. Return its descriptor.
 
-    Everyone may create it in `/tmp`, as a link, too: only a folder of this user counts, and that of another is waited
-    for. A process removes it while it has the lock, so the others then begin again."""
+    Any user may create it in `/tmp`, also as a link: only a folder of this user counts, and this process waits until
+    that of another user is removed. A process removes it while it has the lock, so the others then begin again."""
     end_s = time.monotonic() + _WAIT_S
     while time.monotonic() < end_s:
         with contextlib.suppress(FileExistsError):
@@ -84,8 +84,8 @@ def _locked_place() -> int:
 
 
 def pack(name: str, root: Path, location: str, queries: list[str]) -> None:
-    """Write the archive of a folder, in which the table is at `location`, and its answers. A table that is there
-    already is never changed."""
+    """Write the archive of a folder, in which the table is at `location`, and its answers. An existing table is never
+    changed."""
     archive, answers_path = FOLDER / f"{name}.tar.gz", FOLDER / f"{name}.json"
     if archive.exists():
         raise FileExistsError(f"{archive} is a golden table; give the new one another name")
@@ -134,13 +134,13 @@ def restore(name: str, root: Path) -> None:
 
 
 def recorded(name: str) -> dict:
-    """The answers that a table gave when it was made."""
+    """The answers that a table gave when it was created."""
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def answers(location: Path, queries: list[str], newest_alone: bool = False) -> dict:
-    """What a table answers: at each version that can be read, the rows and the number of planned row groups of each
-    query; and what it says of its versions and indexes. `newest_alone`: of the newest version alone."""
+    """The answers of a table: for each query at each version, the rows and the numbers of planned files and row groups;
+    and its history, savepoints, indexes and findings. `newest_alone`: of the newest version alone."""
     table = ss.open(location)
     history, indexes = table.history(), table.indexes()
     versions: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def answers(location: Path, queries: list[str], newest_alone: bool = False) -> d
 
 
 def _answer(table: ss.Table, query: str) -> dict:
-    """The rows, or which error says that they cannot be read; and how many files and row groups are planned."""
+    """The rows, or the error that reading them raises; and how many files and row groups are planned."""
     try:
         plan = table.scan(query or None)
         planned = [plan.files().num_rows, plan.row_groups().num_rows]
@@ -175,7 +175,7 @@ def _answer(table: ss.Table, query: str) -> dict:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON holds it, whatever libraries are installed."""
+    """A value for JSON, the same with any versions of the libraries."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in sorted(value.items())}
     if isinstance(value, (list, tuple)):

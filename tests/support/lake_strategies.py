@@ -43,7 +43,7 @@ def hive_folder(values: dict[str, object]) -> str:
 
 @st.composite
 def file_tables(draw: st.DrawFn, schema: pa.Schema, max_rows: int = 16) -> pa.Table:
-    """Rows as somebody else's file may hold them: columns missing, or in a narrower type where the values allow it."""
+    """Rows of another writer's file: columns may be missing, or have a narrower type if the values allow it."""
     kept = [field for field in schema if draw(st.integers(0, 5)) > 0] or list(schema)
     rows = draw(base.tables(pa.schema(kept), max_rows))
     for at, field in enumerate(kept):
@@ -70,14 +70,14 @@ _NARROWER = {
 
 @st.composite
 def data_schemas(draw: st.DrawFn) -> pa.Schema:
-    """As `base.schemas`, without what Parquet does not keep as it is: seconds come back as milliseconds."""
+    """As `base.schemas`, without seconds, which Parquet changes to milliseconds."""
     drawn = [field for field in draw(base.schemas()) if field.type != pa.timestamp("s")]
     return pa.schema(drawn or [("i64", pa.int64())])
 
 
 @st.composite
 def lakes(draw: st.DrawFn, root: str, max_actions: int = 4) -> tuple[ss.Table, Lake]:
-    """A table in an empty folder, changed by drawn actions, and the lake that says what each version must hold."""
+    """A table in an empty folder, changed by drawn actions, and the lake with the rows of each version."""
     schema = draw(data_schemas())
     partitioning = draw(st.sampled_from(PARTITIONINGS))
     declared = pa.schema([(n, {"p": pa.int32(), "q": pa.string()}[n]) for n in partitioning])
@@ -156,7 +156,7 @@ def _rows_to_write(draw: st.DrawFn, table: ss.Table, partitioning: tuple[str, ..
 
 
 def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
-    """Makes ("create"), refreshes or drops an index: a filter, positions by a key of a column or two, or statistics."""
+    """Create, refresh or drop an index: a filter, a secondary index of a column or two, or statistics."""
     index_kind = draw(st.sampled_from(["bloom", "secondary", "secondary", "stats"]))
     there = [row["columns"] for row in table.indexes().to_pylist() if row["kind"] == index_kind and row["columns"]]
     known = {name for columns in there for name in columns}
@@ -181,7 +181,7 @@ def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
         (table.refresh_index if kind == "refresh" else table.drop_index)(columns, kind=index_kind)
 
 
-# -- small lakes made by hand -----------------------------------------------------------------------------------------
+# -- small lakes by hand ----------------------------------------------------------------------------------------------
 
 
 def make_file(root: Path, path: str, columns: pa.Table | dict, **options) -> str:
