@@ -144,6 +144,7 @@ def test_a_file_whose_values_are_in_another_column_is_named_and_no_row_is_wrong(
     assert _covered(table) == {"stats": 4, "bloom": 3, "secondary": 3}
     table.sync(refresh=True)
     assert set(_covered(table).values()) == {4}
+    assert table.sync(refresh=True) == table.version, "nothing to do creates no version"
     assert _rows(table, "k = 110") == []
 
 
@@ -323,7 +324,7 @@ def test_the_command_adopts(say, lake: Path) -> None:
     assert result["kept"] == 3 and list(result["quarantined"]) == ["3.parquet"]
 
 
-CHANGES = st.sampled_from(["same", "same", "k", "x", "rows", "groups", "renamed", "gone"])
+CHANGES = st.sampled_from(["same", "same", "k", "x", "rows", "groups", "renamed", "missing"])
 INDEXES = st.lists(
     st.sampled_from([("bloom", "k"), ("secondary", "k"), ("secondary", "k", "x"), ("bloom", "t")]),
     unique=True,
@@ -403,15 +404,15 @@ def test_no_row_is_lost(
     want: list[pa.Table] = []
     for (path, number), change in zip(paths.items(), changes, strict=True):
         file = copy / path
-        if change == "gone":
+        if change == "missing":
             file.unlink()
         elif change == "renamed":
             file.rename(copy / f"renamed-{number}.parquet")
-        want += [] if change == "gone" else [_table(number)]
+        want += [] if change == "missing" else [_table(number)]
         if change in ("k", "x", "rows", "groups"):
             want[-1] = _overwritten(file, number, change, at_once)
     rows = pa.concat_tables([_table(0).slice(0, 0), *want]).to_pylist()
-    if all(change in ("renamed", "gone") for change in changes):
+    if all(change in ("renamed", "missing") for change in changes):
         with pytest.raises(ss.NotATableError, match="none of the files"):
             ss.adopt(copy)
         return
@@ -419,7 +420,7 @@ def test_no_row_is_lost(
     by_path = dict(zip(paths, changes, strict=True))
     assert result.kept == changes.count("same")
     assert set(result.changed) == {p for p, change in by_path.items() if change in ("k", "x", "rows", "groups")}
-    assert set(result.removed) == {p for p, change in by_path.items() if change in ("renamed", "gone")}
+    assert set(result.removed) == {p for p, change in by_path.items() if change in ("renamed", "missing")}
     table = ss.open(copy)
     for _ in range(2):
         _check_rows(table, None, rows, lambda row: True)

@@ -23,52 +23,14 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_versions import has
+from log_lakes import bitmap_array
+from pyroaring import BitMap
 from skipstone.engine.lakes.deletion_vectors import DeletionVector, rows_of
 from skipstone.engine.storage import open_storage
 
-MAGIC, RUNS, NO_RUNS = 1681511377, 12347, 12346
+MAGIC, RUNS = 1681511377, 12347
 UUID = bytes(range(16))
 NAME = "deletion_vector_00010203-0405-0607-0809-0a0b0c0d0e0f.bin"
-
-
-def container(rows: list[int], is_run: bool) -> bytes:
-    if is_run:
-        starts = [row for row in rows if row - 1 not in set(rows)]
-        ends = [row for row in rows if row + 1 not in set(rows)]
-        pairs = [n for start, end in zip(starts, ends, strict=True) for n in (start, end - start)]
-        return struct.pack(f"<{1 + len(pairs)}H", len(starts), *pairs)
-    if len(rows) <= 4096:
-        return struct.pack(f"<{len(rows)}H", *rows)
-    bits = np.zeros(65536, np.uint8)
-    bits[rows] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
-
-
-def bitmap(rows: list[int], are_runs: bool) -> bytes:
-    """A Roaring bitmap: of rows of 32 bits, ascending, with every other container of runs, if any is."""
-    by_key: dict[int, list[int]] = {}
-    for row in rows:
-        by_key.setdefault(row >> 16, []).append(row & 0xFFFF)
-    flags = [are_runs and i % 2 == 0 for i in range(len(by_key))]
-    parts = [container(each, is_run) for each, is_run in zip(by_key.values(), flags, strict=True)]
-    if any(flags):
-        head = struct.pack("<I", RUNS | (len(parts) - 1) << 16) + np.packbits(flags, bitorder="little").tobytes()
-    else:
-        head = struct.pack("<II", NO_RUNS, len(parts))
-    head += b"".join(struct.pack("<HH", key, len(each) - 1) for key, each in by_key.items())
-    if not any(flags) or len(parts) >= 4:
-        sizes = [len(head) + 4 * len(parts), *map(len, parts)]
-        head += struct.pack(f"<{len(parts)}I", *np.cumsum(sizes)[:-1].tolist())
-    return head + b"".join(parts)
-
-
-def array_of(rows: list[int], are_runs: bool = False) -> bytes:
-    """The RoaringBitmapArray of rows, ascending."""
-    by_key: dict[int, list[int]] = {}
-    for row in rows:
-        by_key.setdefault(row >> 32, []).append(row & 0xFFFFFFFF)
-    maps = b"".join(struct.pack("<I", key) + bitmap(each, are_runs) for key, each in by_key.items())
-    return struct.pack("<IQ", MAGIC, len(by_key)) + maps
 
 
 def put(lake: Path, kind: str, data: bytes, count: int) -> dict[str, Any]:
@@ -102,7 +64,7 @@ def test_whole_vectors_give_their_rows(
     rows = sorted({start + i * step for start, count, step in spans for i in range(count)})
     lake = tmp_path_factory.getbasetemp() / "whole-vectors"
     lake.mkdir(exist_ok=True)
-    assert read(lake, put(lake, kind, array_of(rows, are_runs), len(rows))) == rows
+    assert read(lake, put(lake, kind, bitmap_array(rows, are_runs), len(rows))) == rows
 
 
 @settings(max_examples=examples(50, 20_000), deadline=None)
@@ -111,7 +73,7 @@ def test_changed_bytes_give_an_error_or_as_many_rows_in_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, are_runs: bool
 ) -> None:
     rows = sorted(data.draw(st.sets(st.integers(0, 1 << 34), min_size=1, max_size=30)))
-    whole = bytearray(array_of(rows, are_runs))
+    whole = bytearray(bitmap_array(rows, are_runs))
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     lake = tmp_path_factory.getbasetemp()
@@ -133,7 +95,7 @@ def _number(form: str, offset: int, value: int) -> Callable[[bytes], bytes]:
     return change
 
 
-# Of the array of `bitmap`s of the rows 1 and 3: magic at 0, count at 4, key at 12, cookie at 16, containers at 20, key
+# Of the bitmap array of the rows 1 and 3: magic at 0, count at 4, key at 12, cookie at 16, containers at 20, key
 # and rows - 1 of the first at 24 and 26, its offset at 28, its rows at 32.
 BITS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another magic number": (_number("<I", 0, MAGIC - 1), "format is unknown"),
@@ -174,7 +136,7 @@ DESCRIPTORS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("kind", ["i", "u"])
 def test_wrong_bits_are_an_error(tmp_path: Path, harm: str, kind: str) -> None:
     change, message = BITS[harm]
-    descriptor = put(tmp_path, kind, change(array_of([1, 3])), 2)
+    descriptor = put(tmp_path, kind, change(bitmap_array([1, 3])), 2)
     with pytest.raises(ss.CorruptionError, match=message) as raised:
         read(tmp_path, descriptor)
     assert str(tmp_path) in str(raised.value)
@@ -184,14 +146,14 @@ def test_wrong_bits_are_an_error(tmp_path: Path, harm: str, kind: str) -> None:
 @pytest.mark.parametrize("harm", list(DESCRIPTORS))
 def test_wrong_descriptors_are_an_error(tmp_path: Path, harm: str) -> None:
     change, message = DESCRIPTORS[harm]
-    descriptor = put(tmp_path, "u", array_of([1, 3]), 2) | change
+    descriptor = put(tmp_path, "u", bitmap_array([1, 3]), 2) | change
     with pytest.raises(ss.CorruptionError, match=message) as raised:
         read(tmp_path, descriptor)
     assert str(tmp_path) in str(raised.value) and "x.parquet" in str(raised.value)
 
 
 def test_a_checksum_and_a_version_are_checked(tmp_path: Path) -> None:
-    descriptor = put(tmp_path, "u", array_of([1, 3]), 2)
+    descriptor = put(tmp_path, "u", bitmap_array([1, 3]), 2)
     file = tmp_path / "sub" / NAME
     whole = file.read_bytes()
     file.write_bytes(b"\2" + whole[1:])
@@ -204,12 +166,7 @@ def test_a_checksum_and_a_version_are_checked(tmp_path: Path) -> None:
 
 def _all_rows(count: int) -> bytes:
     """Runs of every row."""
-    keys = -(-count // 65536)
-    head = struct.pack("<I", RUNS | (keys - 1) << 16) + b"\xff" * ((keys + 7) // 8)
-    head += b"".join(struct.pack("<HH", key, 65535) for key in range(keys))
-    first = len(head) + 4 * keys
-    head += struct.pack(f"<{keys}I", *range(first, first + 6 * keys, 6))
-    return struct.pack("<IQI", MAGIC, 1, 0) + head + struct.pack("<HHH", 1, 0, 65535) * keys
+    return struct.pack("<IQI", MAGIC, 1, 0) + BitMap(range(count), optimize=True).serialize()
 
 
 def test_four_billion_rows_of_a_small_file_take_no_memory(tmp_path: Path) -> None:
@@ -243,7 +200,7 @@ def _lake(folder: Path) -> Path:
 
 
 def _delete(lake: Path, path: str, kind: str, rows: list[int]) -> None:
-    log_lakes.delete_rows(lake, path, rows, put(lake, kind, array_of(rows, True), len(rows)))
+    log_lakes.delete_rows(lake, path, rows, put(lake, kind, bitmap_array(rows, has_runs=True), len(rows)))
 
 
 @pytest.mark.parametrize("form", ["commits", "checkpoint", "parts", "json", "sidecars"])

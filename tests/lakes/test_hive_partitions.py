@@ -103,16 +103,16 @@ def test_folders_below_and_between_partitions_mean_nothing(tmp_path: Path) -> No
 
 
 def test_a_file_next_to_the_partitions_has_null_in_every_key(tmp_path: Path) -> None:
-    table = ss.create(lake_of(tmp_path, "p=1/q=a/f", "beside", "p=2/q=b/f", "plain/too"))
+    table = ss.create(lake_of(tmp_path, "p=1/q=a/f", "first", "p=2/q=b/f", "plain/too"))
     assert table.schema.field("p").type == pa.int32()
     assert rows_of(table, "p", "q") == [(1, "a"), (None, None), (2, "b"), (None, None)]
     for files in (table.scan("p IS NULL").files(), table.files("")):
-        assert sorted(files["path"].to_pylist()) == ["beside.parquet", "plain/too.parquet"]
+        assert sorted(files["path"].to_pylist()) == ["first.parquet", "plain/too.parquet"]
     assert table.scan("p > 0").count() == 2 and table.scan("NOT (p = 1)").count() == 1
     as_arrow = ds.dataset(tmp_path, partitioning=ds.partitioning(flavor="hive"), exclude_invalid_files=True)
     by_x = as_arrow.to_table(columns=["x", "p"]).sort_by("x")
     assert by_x.to_pylist() == table.scan(columns=["x", "p"]).to_table().sort_by("x").to_pylist()
-    lake_of(tmp_path, "beside_too")
+    lake_of(tmp_path, "third")
     table.sync()
     assert table.scan("q IS NULL").count() == 3
 

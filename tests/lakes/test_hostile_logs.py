@@ -1,4 +1,4 @@
-"""Delta and Iceberg logs, checkpoints, manifests and deletion vectors that are damaged or crafted: an error of ours, or
+"""Delta and Iceberg logs, checkpoints, manifests and deletion vectors that are damaged or crafted: a SkipstoneError, or
 the rows that the log's own library reads. Nothing hangs, no code of a table is run, and the process does not end."""
 
 from __future__ import annotations

@@ -65,14 +65,14 @@ def test_the_storage_options_of_a_table_object_open_the_object_store():
 
     class Store:
         __module__ = "deltalake.table"
-        table_uri = "s3://nobody/lake/"
+        table_uri = "s3://bucket/lake/"
         _storage_options = options
 
         def version(self):
             return 0
 
     place = locate(Store())
-    assert (place.path, place.storage_options) == ("s3://nobody/lake", options)
+    assert (place.path, place.storage_options) == ("s3://bucket/lake", options)
     assert locate(Store(), storage_options={"region": "x"}).storage_options == {"region": "x"}
 
 
@@ -100,7 +100,7 @@ def test_a_log_version_that_a_version_recorded_outlives_the_log(lake):
     _append(lake, 3)
     table.sync()
     for version in range(4):
-        (lake / "_delta_log" / f"{version:020d}.json").rename(lake / f"{version}.gone")
+        (lake / "_delta_log" / f"{version:020d}.json").rename(lake / f"{version}.moved")
     opened = ss.open(lake, log_version=2)
     assert (opened.version, _values(opened)) == (2, [0, 1, 2])
 
@@ -171,7 +171,7 @@ for table in (ss.create("lake.t", source="iceberg", catalog="test"), ss.open(nam
     their.append(_rows(4))
     assert _values(opened.refresh()) == [1, 2, 3, 4]
     with pytest.raises(ss.NotATableError, match="no such table"):
-        ss.open("lake.nobody", catalog=their.catalog)
+        ss.open("lake.missing", catalog=their.catalog)
     with pytest.raises(ss.InvalidArgumentError, match="one name"):
         ss.open("lake.t", name="lake.t", catalog=their.catalog)
     with pytest.raises(ss.InvalidArgumentError, match="Iceberg tables"):

@@ -195,18 +195,3 @@ def test_an_index_in_a_visible_folder_of_the_lake_is_none_of_its_files(tmp_path)
     table = ss.create(tmp_path, index_path=tmp_path / "index")
     assert table.sync() == 1
     assert table.verify() == []
-
-
-def test_a_sync_can_bring_every_index_up_to_date(tmp_path):
-    for number in range(2):
-        pq.write_table(pa.table({"a": [number, 10], "b": ["x", f"y{number}"]}), tmp_path / f"{number}.parquet")
-    table = ss.create(tmp_path)
-    table.create_index("a", kind="bloom")
-    table.create_index(["b", "a"], kind="secondary", maintain="refresh")
-    pq.write_table(pa.table({"a": [7, 8], "b": ["z", "z"]}), tmp_path / "2.parquet")
-    result = table.sync(refresh=True)
-    assert (result.added, result.version, int(result)) == (("2.parquet",), table.version, table.version)
-    covered = table.indexes()
-    assert covered["files_covered"].to_pylist() == covered["files_total"].to_pylist() == [3, 3, 3]
-    assert table.scan("b = 'z' AND a = 8").count() == 1
-    assert table.sync(refresh=True) == result.version

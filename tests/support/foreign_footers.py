@@ -24,7 +24,7 @@ def rewrite_footer(
     decimal: tuple[int, int] | None = None,
 ) -> None:
     """Gives the first column of a file other statistics in each row group: (min, max) in the deprecated fields, and in
-    those that replaced them. `decimal`: (precision, scale) that the column's bytes are said to be."""
+    those that replaced them. `decimal`: (precision, scale) that the footer states for the column's bytes."""
     data = path.read_bytes()
     begin, footer = footer_of(data)
     name = None if created_by is None else Value(BINARY, created_by.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
 """A process that attaches, follows and scans Delta and Iceberg tables whose logs are damaged or crafted (see
 hostile_cases.py).
 
-Right is: an error of ours, or the rows that the log's own library reads, or, if that reads none, those that the
+Right is: a SkipstoneError, or the rows that the log's own library reads, or, if that reads none, those that the
 table had before it was harmed.
 """
 

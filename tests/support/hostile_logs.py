@@ -110,16 +110,16 @@ def harm(lake: Path, kind: str, rng: random.Random) -> str:
 
 
 def _not_a_file(path: Path, rng: random.Random) -> str:
-    what = rng.choice(["folder", "loop", "gone", "empty", "cut", "noise"])
+    what = rng.choice(["folder", "loop", "missing", "empty", "cut", "noise"])
     if what in ("loop", "folder") and path.name.endswith(".metadata.json"):
-        what = "gone"  # neither is a file, and the one before it is the newest
+        what = "missing"  # neither is a file, and the one before it is the newest
     data = path.read_bytes()
     path.unlink()
     if what == "folder":
         path.mkdir()
     elif what == "loop":
         path.symlink_to(path)
-    elif what != "gone":
+    elif what != "missing":
         noise = bytes(rng.randrange(256) for _ in range(300))
         path.write_bytes({"empty": b"", "cut": data[: rng.randrange(len(data))], "noise": noise}[what])
     return what
@@ -145,8 +145,8 @@ def _harm_value(whole: Any, rng: random.Random) -> tuple[str, str]:
     for key in place[:-1]:
         parent = parent[key]
     old = parent[last]
-    what = rng.choice(["absurd", "absurd", "absurd", "gone", "more", "text"])
-    if what == "gone":
+    what = rng.choice(["absurd", "absurd", "absurd", "missing", "more", "text"])
+    if what == "missing":
         del parent[last]
     elif what == "more" and isinstance(old, int) and not isinstance(old, bool):
         parent[last] = old + rng.choice([1, -1, 1000, 1 << 40])
@@ -156,7 +156,7 @@ def _harm_value(whole: Any, rng: random.Random) -> tuple[str, str]:
         parent[last] = old + old
     else:
         parent[last] = rng.choice(_ABSURD)
-    new = repr(parent[last])[:60] if what != "gone" else ""
+    new = repr(parent[last])[:60] if what != "missing" else ""
     return json.dumps(whole), f"{'.'.join(map(str, place))}: {what} {new}"
 
 
@@ -169,7 +169,7 @@ def _harm_json(path: Path, rng: random.Random) -> str:
         return done
     lines = path.read_text().splitlines()
     number = rng.randrange(len(lines))
-    what = rng.choice(["value"] * 6 + ["stats", "stats", "twice", "gone"])
+    what = rng.choice(["value"] * 6 + ["stats", "stats", "twice", "missing"])
     if what == "value":
         lines[number], done = _harm_value(json.loads(lines[number]), rng)
     elif what == "stats":
@@ -231,12 +231,12 @@ def _wrong_bitmap(rng: random.Random) -> bytes:
 def _other_cells(path: Path, rng: random.Random) -> tuple[bytes, str]:
     """A Parquet file of a log with other values in one of its columns, or without it, or with its rows doubled."""
     table = pq.read_table(path)
-    what = rng.choice(["null", "gone", "twice", "half"])
+    what = rng.choice(["null", "missing", "twice", "half"])
     name = rng.choice(table.column_names)
     at = table.column_names.index(name)
     if what == "null" and not pa.types.is_nested(table.schema.field(at).type):
         table = table.set_column(at, table.field(at).with_nullable(True), pa.nulls(len(table), table.field(at).type))
-    elif what in ("null", "gone"):
+    elif what in ("null", "missing"):
         table = table.remove_column(at)
     elif what == "twice":
         table = pa.concat_tables([table, table])

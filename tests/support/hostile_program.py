@@ -1,6 +1,6 @@
 """A process that attaches, scans and indexes lakes with one hostile Parquet file each (see hostile_cases.py).
 
-Right is: an error of ours that names the file, the file quarantined, or the rows that pyarrow itself reads of it.
+Right is: a SkipstoneError that names the file, the file quarantined, or the rows that pyarrow itself reads of it.
 """
 
 from __future__ import annotations

@@ -112,14 +112,14 @@ def _act(draw: st.DrawFn, table: ss.Table, lake: Lake, number: int, partitioning
         change_index(draw, table, kind)
         lake.record(table)
         return
-    gone = (
+    removed = (
         draw(st.lists(st.sampled_from(sorted(before)), unique=True)) if kind in ("remove", "replace") and before else []
     )
     written: list[dict] = []
     attached: list[str] = []
     with table.transaction() as tx:
-        if gone:
-            tx.remove(gone)
+        if removed:
+            tx.remove(removed)
         if kind in ("write", "replace"):
             for _ in range(draw(st.integers(1, 2))):
                 rows = _rows_to_write(draw, table, partitioning)
@@ -136,12 +136,12 @@ def _act(draw: st.DrawFn, table: ss.Table, lake: Lake, number: int, partitioning
             data = pa.schema([f for f in table.schema if f.name not in partitioning])
             attached.append(_write_file(draw, lake.root, data, partitioning, f"later{number}.parquet"))
             tx.add_files(attached)
-    if not (gone or written or attached):
+    if not (removed or written or attached):
         lake.record(table)
         return
     now = set(table.files().column("path").to_pylist())
-    added = lake.record(table, added=sorted(now - set(before)), removed=gone)
-    assert set(before) - set(gone) <= now
+    added = lake.record(table, added=sorted(now - set(before)), removed=removed)
+    assert set(before) - set(removed) <= now
     if not attached:
         assert multiset(added) == multiset(written)
 

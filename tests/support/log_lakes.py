@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class LogLake:
 
     source: str
     name = "a"
-    log: Path | None = None  # a folder that no version of ours needs
+    log: Path | None = None  # a folder that no synced version needs
     has_row_counts = True  # the log contains them
     modules: tuple[str, ...]  # that an error names if they are missing
     path: Path
@@ -242,12 +243,14 @@ def deletion_vector(rows: list[int]) -> dict:
     return {"storageType": "i", "pathOrInlineDv": inline(data), "sizeInBytes": len(data), "cardinality": len(rows)}
 
 
-def bitmap_array(rows: list[int]) -> bytes:
-    """A RoaringBitmapArray of one bitmap of one array container."""
-    cookie, containers = 12346, 1
-    bitmap = struct.pack("<IIHHI", cookie, containers, 0, len(rows) - 1, 16)
-    bitmap += struct.pack(f"<{len(rows)}H", *sorted(rows))
-    return struct.pack("<iqI", 1681511377, 1, 0) + bitmap
+def bitmap_array(rows: Sequence[int], has_runs: bool = False) -> bytes:
+    """A RoaringBitmapArray: a bitmap of the rows with the same upper 32 bits, for each of these."""
+    from pyroaring import BitMap
+
+    keys = sorted({row >> 32 for row in rows})
+    maps = [BitMap([row & 0xFFFFFFFF for row in rows if row >> 32 == key], optimize=has_runs) for key in keys]
+    parts = [struct.pack("<I", key) + bitmap.serialize() for key, bitmap in zip(keys, maps, strict=True)]
+    return struct.pack("<IQ", 1681511377, len(keys)) + b"".join(parts)
 
 
 def inline(data: bytes) -> str:
