@@ -242,7 +242,9 @@ def _commit_mapped(lake, mode, columns, rows=()):
         "configuration": {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "99"} if mode else {},
         "createdTime": 1,
     }
-    actions = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}]
+    actions = []
+    if actions_of(lake, "metaData")[-1:] != [metadata]:
+        actions = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}]
     if rows:
         schema = pa.schema([in_file(*column) for column in columns.values()])
         data = pa.Table.from_pylist([renamed(row, columns) for row in rows], schema=schema)
