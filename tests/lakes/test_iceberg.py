@@ -18,6 +18,7 @@ from log_lakes import (
     check_rows,
     check_unreadable,
     delete_equal,
+    iceberg_table,
     multiset,
     newest_metadata,
     read_iceberg,
@@ -41,13 +42,9 @@ def _values(table, where=None):
     return sorted(table.scan(where).to_table().column("a").to_pylist())
 
 
-def _made(folder, schema=SCHEMA, identity=("p",)):
+def _made(folder, schema=SCHEMA, partitioning=("p",)):
     """(pyiceberg's table, its directory)."""
-    their = catalog(folder).create_table("lake.t", schema)
-    with their.update_spec() as update:
-        for name in identity:
-            update.add_identity(name)
-    return their, folder / "lake" / "t"
+    return iceberg_table(folder, schema, *partitioning), folder / "lake" / "t"
 
 
 def _add_column(their, path, kind):

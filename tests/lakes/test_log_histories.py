@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from library_versions import needs
-from log_lakes import add_of, catalog, delete_rows, multiset, paths_of, read_delta
+from log_lakes import add_of, delete_rows, iceberg_table, multiset, paths_of, read_delta
 from skipstone.engine.scan import lookup
 
 deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
@@ -208,9 +208,7 @@ class IcebergMachine(LogMachine):
     source = "iceberg"
 
     def make(self, rows):
-        self.their = catalog(self.folder).create_table("lake.t", SCHEMA)
-        with self.their.update_spec() as update:
-            update.add_identity("p")
+        self.their = iceberg_table(self.folder, SCHEMA, "p")
         self.their.append(rows)
         return self.folder / "lake" / "t"
 

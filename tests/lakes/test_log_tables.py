@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from library_versions import needs
-from log_lakes import LogLake, catalog, lake_of, multiset
+from log_lakes import LogLake, iceberg_table, lake_of, multiset
 from skipstone.engine.scan import lookup
 
 SOURCES = ["delta", "iceberg", "hudi"]
@@ -191,10 +191,7 @@ def _written(source: str, folder: Path, data: pa.Table) -> tuple[Path, object]:
         deltalake = pytest.importorskip("deltalake")
         deltalake.write_deltalake(folder / "lake", data.slice(0, 0), partition_by=["k"])
         return folder / "lake", lambda rows: deltalake.write_deltalake(folder / "lake", rows, mode="append")
-    their = catalog(folder).create_table("lake.t", data.schema)
-    with their.update_spec() as update:
-        update.add_identity("k")
-    return folder / "lake" / "t", their.append
+    return folder / "lake" / "t", iceberg_table(folder, data.schema, "k").append
 
 
 @pytest.mark.some_cases(6)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from loaded_modules import run_code
-from log_lakes import catalog, read_delta
+from log_lakes import iceberg_table, read_delta
 from skipstone.engine.lakes.detect import locate
 
 deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
@@ -123,7 +123,7 @@ def their(tmp_path):
     """pyiceberg's table."""
     pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
     pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install "pyiceberg[sql-sqlite]"')
-    made = catalog(tmp_path).create_table("lake.t", _rows().schema)
+    made = iceberg_table(tmp_path, _rows().schema)
     made.append(_rows(1))
     made.append(_rows(2))
     return made

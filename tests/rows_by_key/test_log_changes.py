@@ -17,7 +17,16 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_versions import has
-from log_lakes import catalog, delete_equal, delete_positions, delete_rows, multiset, paths_of, read_delta
+from log_lakes import (
+    catalog,
+    delete_equal,
+    delete_positions,
+    delete_rows,
+    iceberg_table,
+    multiset,
+    paths_of,
+    read_delta,
+)
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
@@ -82,11 +91,7 @@ class Iceberg:
 
     def __init__(self, root: Path, partitioning: tuple[str, ...], rows: list[dict[str, Any]]):
         self.root, self.folder = root, root / "lake" / "t"
-        their = catalog(root).create_table("lake.t", SCHEMA)
-        if partitioning:
-            with their.update_spec() as update:
-                for name in partitioning:
-                    update.add_identity(name)
+        iceberg_table(root, SCHEMA, *partitioning)
         for start in range(0, len(rows), 4):
             self.append(rows[start : start + 4])
 
@@ -391,7 +396,7 @@ def test_types_of_iceberg(tmp_path: Path) -> None:
     inner = StructType(NestedField(11, "x", LongType()), NestedField(12, "l", ListType(13, LongType(), False)))
     types = [LongType(), UUIDType(), DecimalType(12, 3), BinaryType(), inner]
     schema = Schema(*(NestedField(i + 1, f"c{i}", kind, required=i == 0) for i, kind in enumerate(types)))
-    their = catalog(tmp_path).create_table("lake.t", schema)
+    their = iceberg_table(tmp_path, schema)
     one = {"c1": uuid.UUID(int=7).bytes, "c2": Decimal("1.500"), "c3": b"ab", "c4": {"x": 1, "l": [1, None]}}
     their.append(pa.Table.from_pylist([{"c0": i, **one} for i in range(4)], schema=their.schema().as_arrow()))
     table = ss.create(their)
@@ -405,7 +410,7 @@ def test_types_of_iceberg(tmp_path: Path) -> None:
 
 def test_partitions_by_other_transforms(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us"))])
-    their = catalog(tmp_path).create_table("lake.t", schema)
+    their = iceberg_table(tmp_path, schema)
     times = [dt.datetime(2024, 1, 1, hour) for hour in range(6)]
     their.append(pa.table([range(6), times], schema=schema))
     with their.update_spec() as update:

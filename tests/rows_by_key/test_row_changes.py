@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pkgutil
 import random
 import shutil
 from collections.abc import Callable
@@ -186,6 +187,9 @@ def test_rows_are_those_of_a_list(seed: int, partitioning: list[str], tmp_path_f
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
+NEW = pa.table({"id": ["new"], "v": [1]})
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     for number in range(4):
@@ -293,41 +297,32 @@ def test_a_retry_with_the_key_changes_nothing(lake: Path) -> None:
     assert ss.open(lake).scan().max("v") == 100
 
 
-def test_two_writers_of_one_file_conflict(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ss.create(lake)
-    table = ss.open(lake)
-    from skipstone.engine.rows_by_key import verbs
-
-    real = verbs.rewrite
+@pytest.mark.parametrize(
+    ("step", "own", "other", "count"),
+    [
+        ("verbs.rewrite", lambda t: t.update({"v": "-1"}, "id = 'k8'"), lambda t: t.delete("id = 'k7'"), 399),
+        ("exchange.OwnWriter", lambda t: t.upsert(NEW, on="id"), lambda t: t.upsert(NEW, on="id"), 401),
+    ],
+    ids=["two writers of one file", "two upserts of one new key"],
+)
+def test_another_writer_is_a_conflict(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, step: str, own: Callable, other: Callable, count: int
+) -> None:
+    """Another commit during a step: nothing of this change is committed, and it leaves no files."""
+    table, step = ss.create(lake), f"skipstone.engine.rows_by_key.{step}"
+    real = pkgutil.resolve_name(step)
 
     def meanwhile(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(verbs, "rewrite", real)
-        ss.open(lake).delete("id = 'k7'")
+        monkeypatch.setattr(step, real)
+        other(ss.open(lake))
         return real(*arguments, **options)
 
-    monkeypatch.setattr(verbs, "rewrite", meanwhile)
+    monkeypatch.setattr(step, meanwhile)
     with pytest.raises(ss.CommitConflictError):
-        table.update({"v": "-1"}, "id = 'k8'")
-    assert ss.open(lake).scan().count() == 399 and ss.open(lake).scan("v = -1").count() == 0
-    assert not [path for path in lake.glob("part-*") if path.name not in ss.open(lake).files()["path"].to_pylist()]
-
-
-def test_two_upserts_of_one_new_key_conflict(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ss.create(lake)
-    table, rows = ss.open(lake), pa.table({"id": ["new"], "v": [1]})
-    from skipstone.engine.rows_by_key import exchange
-
-    real = exchange.OwnWriter
-
-    def meanwhile(spec: Any) -> Any:
-        monkeypatch.setattr(exchange, "OwnWriter", real)
-        ss.open(lake).upsert(rows, on="id")
-        return real(spec)
-
-    monkeypatch.setattr(exchange, "OwnWriter", meanwhile)
-    with pytest.raises(ss.CommitConflictError):
-        table.upsert(rows, on="id")
-    assert ss.open(lake).scan("id = 'new'").count() == 1
+        own(table)
+    now = ss.open(lake)
+    assert (now.scan().count(), now.scan("v = -1").count()) == (count, 0)
+    assert {path.name for path in lake.glob("part-*")} <= set(now.files()["path"].to_pylist())
 
 
 def test_a_handle_works_on_the_newest_version(lake: Path) -> None:

@@ -65,9 +65,7 @@ def _vector_in_file(lake: Path, path: str, deleted: list[int]) -> None:
 
 
 def _make_iceberg(folder: Path) -> Path:
-    their = log_lakes.catalog(folder).create_table("lake.t", SCHEMA)
-    with their.update_spec() as update:
-        update.add_identity("p")
+    their = log_lakes.iceberg_table(folder, SCHEMA, "p")
     for first in (0, 8, 16):
         their.append(rows(first))
     lake = folder / "lake" / "t"

@@ -123,10 +123,7 @@ class _IcebergLake(LogLake):
     source, modules = "iceberg", ("pyiceberg.table",)
 
     def __init__(self, folder: Path, is_partitioned: bool):
-        self._their = catalog(folder).create_table("lake.t", _numbers((), "x").schema)
-        if is_partitioned:
-            with self._their.update_spec() as update:
-                update.add_identity("p")
+        self._their = iceberg_table(folder, _numbers((), "x").schema, *(["p"] if is_partitioned else []))
         self.path, self._deleted = folder / "lake" / "t", set[int]()
 
     def append(self, *values: int, p: str = "x") -> None:
@@ -277,6 +274,15 @@ def catalog(folder: Path) -> Any:
     # pyiceberg 0.9 would put its tables into lake.db
     found.create_namespace_if_not_exists("lake", {"location": f"file://{folder}/lake"})
     return found
+
+
+def iceberg_table(folder: Path, schema: Any, *partitioning: str) -> Any:
+    """pyiceberg's table `lake.t` of a new catalog, partitioned by some columns."""
+    their = catalog(folder).create_table("lake.t", schema)
+    with their.update_spec() as update:
+        for name in partitioning:
+            update.add_identity(name)
+    return their
 
 
 def newest_metadata(table: str | Path) -> Path:
