@@ -1,7 +1,8 @@
-"""A predicate as SQL text that is read without a session means what it means to Spark."""
+"""Predicates as SQL text mean what they mean to Spark: with a session by its settings, without one by none."""
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,16 +10,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import examples
+from example_counts import examples, few_of, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lake_strategies import make_lake
+from lake_strategies import commit_rows, make_lake
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import Node, unknowns
 from skipstone.errors import PredicateError
 from skipstone.spark_adapter.columns import from_tree, text_tree
 from skipstone.spark_adapter.spark_semantics import Opaque, Session
+from spark_frames import files_read, rows_of_each
 
 _DAYS = [date(2024, 1, day) for day in range(1, 9)]
 _PRICES = [Decimal(text) for text in ("1.50", "2.25", "3.00", "0.10", "9.99", "-1.00", "2.00", "7.00")]
@@ -153,3 +157,139 @@ def test_what_is_understood_means_the_same_to_spark(spark: SparkSession, lake: P
     for i, text in enumerate(understood, 1):
         expected = sorted(row[0] for row in answers if row[i])
         assert table.scan(parsed[text], order_by="n").to_table()["n"].to_pylist() == expected, text
+
+
+IN_NEW_YORK = {  # text: how many of the three files are read
+    "tz >= timestamp '2024-01-01 00:00:00'": 2,
+    "tz = '2024-01-01 09:00:00'": 0,
+    "TZ < '2024-01-01' AND I > 1": 2,
+    "ts >= timestamp '2024-01-05 06:00:00'": None,
+    "day BETWEEN '2024-01-06' AND '2024-01-06'": 1,
+    's = "it\'s"': 1,
+    "s = 'it\\'s'": 1,
+    "contains(s, '%') OR endswith(s, 'd')": None,
+    "s RLIKE '7$'": 3,
+    "i % 2 = 0 AND i < 0": 1,
+    "i = '7'": None,
+    "b + 1 = 8 OR b IN (1, 2L)": 3,
+    "i NOT IN (SELECT 3)": None,
+    "x > 1.5 AND NOT i <=> NULL AND x < 2.5e0": None,
+    "tz > current_timestamp()": 3,
+    "true": 3,
+    "i > 5 AND false": 0,
+    "st.f = 7": 1,
+    "cast(tz AS date) = date '2024-01-01'": 3,
+    "i IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)": 3,
+    "m = 3.00 AND m <> 2.999": None,
+}
+
+
+@pytest.fixture(scope="module")
+def eastern(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return session
+
+
+def _rows(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in frame.select("n").collect())
+
+
+def _plain(spark: SparkSession, lake: Path) -> DataFrame:
+    return spark.read.option("spark.sql.parquet.filterPushdown", "false").parquet(str(lake))
+
+
+def test_a_text_means_what_it_means_to_spark(eastern: SparkSession, lake: Path) -> None:
+    plain, texts = _plain(eastern, lake), few_of(IN_NEW_YORK, 5)
+    expected = rows_of_each([plain.where(text).select("n") for text in texts])
+    scanned = [sks.scan(eastern, lake, text) for text in texts]
+    read = [sks.read_parquet(eastern, lake, text) for text in texts]
+    found = rows_of_each([frame.select("n") for frame in [*scanned, *read]])
+    for number, text in enumerate(texts):
+        assert found[number] == found[number + len(texts)] == expected[number], text
+        if IN_NEW_YORK[text] is not None:
+            assert files_read(scanned[number]) == [IN_NEW_YORK[text]], text
+    assert sks.scan(eastern, lake, "i = 7", columns=["s"]).columns == ["s"]
+
+
+def test_zone_case_and_ansi_are_those_of_the_session(spark: SparkSession, lake: Path) -> None:
+    text = "tz >= timestamp '2024-01-01 00:00:00'"
+    counts = []
+    for zone in ("America/New_York", "Asia/Kolkata"):
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", zone)
+        counts.append(sks.scan(session, lake, text).count())
+        assert counts[-1] == _plain(session, lake).where(text).count()
+    assert len(set(counts)) == 2
+    session.conf.set("spark.sql.caseSensitive", "true")
+    with pytest.raises(ss.PredicateError, match="cannot analyze the predicate"):
+        sks.scan(session, lake, "I = 3")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    assert sks.scan(session, lake, "i = 'x' OR i = '3 '").count() == 1
+
+
+@only_in_test_all
+def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None:
+    scanned = sks.scan(spark, lake, "i = 7", columns=["s"])
+    assert "Filter" in scanned._jdf.queryExecution().analyzed().toString()
+    with ss.open(lake) as table:
+        commit_rows(table, {"i": pa.array([7], pa.int32())})
+        try:
+            assert (scanned.count(), sks.refresh(scanned).count()) == (1, 2)
+        finally:
+            table.rollback()
+
+
+@pytest.mark.some_cases(2)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tz >= timestamp '2024-01-01 00:00:00'", "time zone"),
+        ("ts = '2024-01-05 01:00:00' AND tz = '2024-01-05 01:00:00'", "time zone"),
+        ("I = 7", "no column"),
+        ("i = '7'", "ANSI"),
+        ('s = "it"', "sks.predicate"),
+        ("s = 'it\\'s'", "sks.predicate"),
+    ],
+)
+def test_a_text_without_a_session_depends_on_no_settings(
+    spark: SparkSession, lake: Path, text: str, reason: str
+) -> None:
+    sks.register(spark)
+    with pytest.raises(Exception, match=reason):
+        spark.read.format("skipstone").options(where=text).load(str(lake)).collect()
+    with pytest.raises(ss.PredicateError, match=reason):
+        list(sks.prune_partition(["0.parquet"], sks.coarse(lake, ["i", "tz"]), text))
+
+
+def test_a_text_with_one_meaning_needs_no_session(spark: SparkSession, lake: Path) -> None:
+    sks.register(spark)
+    text = "i = 7 AND day >= '2020-01-01' AND i > -1.5e0"
+    assert spark.read.format("skipstone").option("where", text).load(str(lake)).count() == 1
+    with pytest.raises(Exception, match="'timezone' is not known"):
+        spark.read.format("skipstone").options(where=text, timeZone="UTC").load(str(lake)).count()
+
+
+@only_in_test_all
+def test_a_predicate_is_pickled(eastern: SparkSession, lake: Path) -> None:
+    text = "TZ >= timestamp '2024-01-01 00:00:00' AND i < 30"
+    expected = _rows(_plain(eastern, lake).where(text))
+    coarse = sks.coarse(lake, ["tz"])
+    made = pickle.loads(pickle.dumps(sks.predicate(eastern, text, coarse)))
+    assert _rows(sks.scan(eastern, lake, made)) == expected
+    assert _rows(eastern.read.format("skipstone").option("where", made).load(str(lake))) == expected
+    paths = [f"{number}.parquet" for number in range(3)]
+    column = (F.col("tz") >= F.expr("timestamp '2024-01-01 00:00:00'")) & (F.length("s") > 0)
+    for where in (made, *(sks.predicate(eastern, each, coarse) for each in (column, f"{text} AND length(s) > 0"))):
+        assert [path for path, _ in sks.prune_partition(paths, coarse, where)] == paths[1:]
+    with pytest.raises(ss.PredicateError, match="nosuch"):
+        sks.predicate(eastern, "nosuch = 3", coarse)
+    with pytest.raises(ss.PredicateError, match="cannot analyze the predicate"):
+        sks.predicate(eastern, "i = = 3", coarse)
+    # Without the table DuckDB's parser reads the text: a time without a zone prunes by a range.
+    alone = sks.predicate(eastern, text)
+    for where, left in ((alone, paths), (sks.predicate(eastern, text.replace("-01 ", "-09 ")), [])):
+        assert [path for path, _ in sks.prune_partition(paths, coarse, where)] == left
+    for refused in (lambda: sks.predicate(eastern, column), lambda: sks.scan(eastern, lake, alone)):
+        with pytest.raises(ss.PredicateError):
+            refused()
