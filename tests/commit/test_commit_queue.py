@@ -1,4 +1,4 @@
-"""The queue of commits that lost a race: who waits longest goes first, and nobody waits for the dead."""
+"""The queue of commits that lost a race: the oldest goes first, and no commit waits for a dead process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from lake_strategies import remove_files, write_rows
 from skipstone.engine.commit.queue import Turn
 from skipstone.engine.state import new_transaction_id
 
@@ -91,13 +92,12 @@ def test_the_oldest_goes_first(table: ss.Table) -> None:
 
 
 def test_an_uncontended_commit_does_not_touch_the_queue(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(pa.table({"a": [1]}))
+    write_rows(table, pa.table({"a": [1]}))
     assert not Path(table.location, ".skipstone", "queue").exists()
 
 
-def test_a_process_that_wins_each_race_learns_that_others_wait(table: ss.Table, head: subprocess.Popen) -> None:
-    """Its first commit passes the queue, of which it knows nothing; its second does not."""
+def test_a_process_that_wins_each_race_notices_that_others_wait(table: ss.Table, head: subprocess.Popen) -> None:
+    """Its first commit does not look at the queue; its second does."""
     writer = subprocess.Popen([sys.executable, "-c", _TWO_COMMITS, table.location], stdout=subprocess.PIPE)
     assert writer.stdout is not None and writer.stdout.readline() == b"committed\n"
     while writer.poll() is None and len(_tickets(table)) < 2:
@@ -112,18 +112,16 @@ def test_a_commit_that_loses_a_race_leaves_the_queue_at_its_end(table: ss.Table)
     other = ss.open(table.location)
     with table.transaction() as tx:
         tx.write(pa.table({"a": [1]}))
-        with other.transaction() as first:
-            first.write(pa.table({"a": [2]}))
+        write_rows(other, pa.table({"a": [2]}))
     with pytest.raises(ss.CommitConflictError), table.transaction() as tx:
         path = table.files()["path"][0].as_py()
         tx.remove([path])
-        with other.refresh().transaction() as first:
-            first.remove([path])
+        remove_files(other.refresh(), [path])
     assert _tickets(table) == [] and table.refresh().scan().count() == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_nobody_waits_long_for_a_head_that_is_dead_or_stopped(
+def test_commits_do_not_wait_long_for_a_dead_or_stopped_head(
     table: ss.Table, head: subprocess.Popen, how: signal.Signals
 ) -> None:
     head.send_signal(how)
@@ -133,10 +131,10 @@ def test_nobody_waits_long_for_a_head_that_is_dead_or_stopped(
     ticket = Path(table.location, ".skipstone", "queue", _tickets(table)[0])
     os.utime(ticket, (time.time() - 3600, time.time() - 3600))
     _waits_s(table)
-    assert _tickets(table) == [], "those who come later remove what was abandoned"
+    assert _tickets(table) == [], "later commits remove abandoned tickets"
 
 
-def test_a_ticket_from_the_future_holds_nobody_up(table: ss.Table) -> None:
+def test_a_ticket_from_the_future_delays_no_commit(table: ss.Table) -> None:
     """The storage's clock was set back: the file looks young for long."""
     folder = Path(table.location, ".skipstone", "queue")
     folder.mkdir()
@@ -146,13 +144,12 @@ def test_a_ticket_from_the_future_holds_nobody_up(table: ss.Table) -> None:
     assert _waits_s(table) < DELAY_S_MAX
 
 
-def test_where_the_queue_cannot_be_written_commits_go_on(table: ss.Table) -> None:
+def test_commits_go_on_if_the_queue_cannot_be_written(table: ss.Table) -> None:
     Path(table.location, ".skipstone", "queue").write_text("a file in its place")
     other = ss.open(table.location)
     with table.transaction() as tx:
         tx.write(pa.table({"a": [1]}))
-        with other.transaction() as first:
-            first.write(pa.table({"a": [2]}))
+        write_rows(other, pa.table({"a": [2]}))
     assert table.refresh().scan().count() == 2
 
 
@@ -163,7 +160,7 @@ def test_what_is_left_in_the_queue_is_cleaned(table: ss.Table) -> None:
         (folder / name).touch()
         os.utime(folder / name, (1e9, 1e9))
     assert table.clean().column("kind").to_pylist() == ["temporary"]
-    assert _tickets(table) == ["notes.txt"], "what has another name is somebody else's"
+    assert _tickets(table) == ["notes.txt"], "a file with another name is not Skipstone's"
 
 
 def test_a_commit_within_another_of_its_thread_does_not_wait_long_for_it(table: ss.Table) -> None:

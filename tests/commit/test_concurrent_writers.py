@@ -1,7 +1,7 @@
-"""Many writers at once, with removals: every commit once, ids unique, no update lost.
+"""Many writers at once, with removals: every commit once, ids unique, no update lost, and readers see whole versions.
 
-Each writer adds rows of its own, takes out what it wrote before, adds one to a counter that all share (the file that
-holds it is removed, and another written, in one commit), and races for files that only one can take out.
+Each writer adds rows, removes its older rows, adds one to a shared counter (one commit removes the counter's file and
+writes another), and removes files that only one writer can remove.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from faulty_storage import Fault, troubled
+from lake_strategies import write_rows
 from loaded_modules import processes_apart
 
 SCHEMA = pa.schema([("p", pa.int32()), ("writer", pa.int64()), ("n", pa.int64())])
-COUNTER, PRIZE = -1, -2  # writers that are none
+COUNTER, PRIZE = -1, -2  # numbers of no writer
 PRIZES = 20
 
 
@@ -31,16 +34,14 @@ def _rows(writer: int, n: int, p: int) -> pa.Table:
 
 def prepare(root: Path) -> None:
     table = ss.create(root, schema=SCHEMA, partitioning=["p"])
-    with table.transaction() as tx:
-        tx.write(_rows(COUNTER, 0, 9))
+    write_rows(table, _rows(COUNTER, 0, 9))
     for number in range(PRIZES):
-        with table.transaction() as tx:
-            tx.write(_rows(PRIZE, number, 8))
+        write_rows(table, _rows(PRIZE, number, 8))
     table.create_index("n", kind="bloom")
 
 
 def work(root: str, writer: int, commits: int) -> None:
-    """Commits so many times, and notes what it was told of each commit."""
+    """Commit `commits` times, and write a note of each commit to a file."""
     chance = random.Random(writer)
     done: list[dict] = []
     own: list[tuple[int, str]] = []
@@ -50,13 +51,13 @@ def work(root: str, writer: int, commits: int) -> None:
         while not _commit(table, writer, number, kind, chance, own, done):
             done[-1]["conflicts"] += 1
             table = ss.open(root)
-    Path(root, f"told-{writer}.json").write_text(json.dumps(done))
+    Path(root, f"commits-{writer}.json").write_text(json.dumps(done))
 
 
 def _commit(table: ss.Table, writer: int, number: int, kind: str, chance: random.Random, own: list, done: list) -> bool:
     if not done or done[-1]["number"] != number:
         done.append({"number": number, "writer": writer, "kind": kind, "removed": None, "conflicts": 0})
-    told = done[-1]
+    note = done[-1]
     with_own = own[:1] if kind == "add and remove" else []
     try:
         with table.transaction() as tx:
@@ -71,23 +72,23 @@ def _commit(table: ss.Table, writer: int, number: int, kind: str, chance: random
                 tx.write(_rows(COUNTER, value[0] + 1, 9))
             elif kind == "take":
                 left = [path for path in table.files().column("path").to_pylist() if path.startswith("p=8/")]
-                told["removed"] = chance.choice(left) if left else None
-                tx.remove([told["removed"]] if left else [])
+                note["removed"] = chance.choice(left) if left else None
+                tx.remove([note["removed"]] if left else [])
     except ss.CommitConflictError:
         return False
     assert tx.committed is not None
-    told["version"] = tx.committed.version
+    note["version"] = tx.committed.version
     if with_own:
-        told["removed"] = own.pop(0)[1]
-        told["removed_number"] = with_own[0][0]
+        note["removed"] = own.pop(0)[1]
+        note["removed_number"] = with_own[0][0]
     own_paths = [p for p in ss.open(table.location).files(f"p={writer % 3}").column("path").to_pylist() if tx.id in p]
     own.append((number, own_paths[0]))
     return True
 
 
 def check(root: Path, writers: int, commits: int, first: int) -> str:
-    """Compares what the writers were told with what the table holds. Returns the figures."""
-    output = [one for writer in range(writers) for one in json.loads((root / f"told-{writer}.json").read_text())]
+    """Compare the notes of the writers with the table. Return the figures."""
+    output = [one for writer in range(writers) for one in json.loads((root / f"commits-{writer}.json").read_text())]
     table = ss.open(root)
     assert len(output) == writers * commits
     assert sorted(one["version"] for one in output) == list(range(first + 1, table.version + 1))
@@ -114,7 +115,7 @@ def check(root: Path, writers: int, commits: int, first: int) -> str:
 
 
 def check_ids(table: ss.Table, first: int) -> None:
-    """No file id is given twice, over all versions; each transaction made one of them."""
+    """Over all versions each file id is given once, and each transaction created one version."""
     given: set[int] = set()
     live: set[int] = set()
     transactions = set()
@@ -152,7 +153,7 @@ def test_processes_commit_with_removals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20 if is_thorough() else 1))
-def test_threads_commit_with_removals_on_a_storage_that_dawdles(tmp_path: Path, seed: int) -> None:
+def test_threads_commit_with_removals_on_a_slow_storage(tmp_path: Path, seed: int) -> None:
     prepare(tmp_path)
     first = ss.open(tmp_path).version
     failures: list[BaseException] = []
@@ -172,3 +173,63 @@ def test_threads_commit_with_removals_on_a_storage_that_dawdles(tmp_path: Path, 
             thread.join()
     assert failures == []
     print(f"4 threads: {check(tmp_path, 4, commits, first)}")
+
+
+def test_threads_read_whole_versions_while_another_commits(tmp_path: Path) -> None:
+    """Every commit replaces two files whose sum is zero, so a mixture of versions has another sum."""
+    table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
+
+    def rows(number: int) -> pa.Table:
+        return pa.concat_tables([_rows(number, 5, 0), _rows(-number, 5, 1)])
+
+    write_rows(table, rows(1))
+    failures: list[BaseException] = []
+    done = threading.Event()
+    shared = ss.open(tmp_path)
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                for handle in (ss.open(tmp_path), shared.refresh()):
+                    got = handle.scan("n = 5").to_table()
+                    assert got.num_rows == 2 and pc.sum(got.column("writer")).as_py() == 0
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(2, 22):
+            with table.transaction() as tx:
+                tx.remove(table.files().column("path").to_pylist())
+                tx.write(rows(number))
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert failures == []
+    assert table.version == 22
+
+
+def test_two_creates_of_one_table_one_of_them_loses(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "f.parquet")
+    barrier = threading.Barrier(4)
+    outcomes: list[str] = []
+
+    def work() -> None:
+        barrier.wait()
+        try:
+            ss.create(tmp_path)
+            outcomes.append("won")
+        except (ss.CommitConflictError, ss.InvalidArgumentError) as error:
+            assert "open()" in str(error)
+            outcomes.append("lost")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
+    assert ss.open(tmp_path).scan().count() == 1 and ss.open(tmp_path).verify(deep=True) == []

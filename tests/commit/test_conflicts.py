@@ -1,4 +1,4 @@
-"""Rule 4, both ways round: what two writers of one version may do beside each other, and what one of them may not."""
+"""Rule 4: which changes of two writers of one version both commit, and which conflict, in both orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from lake_strategies import declare, file_row, live_paths, make_file
+from faults import before_publishing
+from lake_strategies import add_files, declare, file_row, live_paths, make_file, remove_files, values_of, write_rows
 from skipstone.engine.commit.commit import commit
 from skipstone.engine.storage import FileMissingError
 
@@ -26,7 +27,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def _lake(root: Path) -> ss.Table:
-    """f, g and h are live; new and newer lie beside them, not added."""
+    """f, g and h are live. new and newer are in the folder, but not in the table."""
     for number, name in enumerate((*LIVE, "new.parquet", "newer.parquet")):
         make_file(root, name, {"a": [number]})
     return ss.create(root, files=list(LIVE))
@@ -48,7 +49,7 @@ def _write(value: int) -> Act:
     return lambda tx: tx.write(pa.table({"a": [value]}))
 
 
-PAIRS = [  # two transactions on one version, and the file over which they meet (None: they do not)
+PAIRS = [  # two transactions on one version, and the file on which they conflict, or None
     (_remove("f"), _remove("f", "g"), "f"),
     (_remove("f"), _replace("f", "new"), "f"),
     (_replace("f", "new"), _replace("f", "newer"), "f"),
@@ -82,30 +83,26 @@ def test_rule_04_two_handles(lake: Path, one: Act, other: Act, met: str | None, 
     if met is None:
         race()
         assert (theirs.version, mine.version, mine.verify()) == (2, 3, [])
-        assert _values(mine) == _in_turn(lake / "twin", first, second)
+        assert values_of(mine) == _in_turn(lake / "twin", first, second)
         return
     with pytest.raises(ss.CommitConflictError, match=f"{met}.parquet") as caught:
         race()
     assert caught.value.paths == [f"{met}.parquet"]
     assert ss.open(lake).version == theirs.version == 2 and mine.version == 1
-    assert _values(ss.open(lake)) == _values(theirs)  # nothing of the loser's is there
-
-
-def _values(table: ss.Table) -> list[int]:
-    return sorted(table.scan().to_table().column("a").to_pylist())
+    assert values_of(ss.open(lake)) == values_of(theirs)  # the table contains nothing of the refused transaction
 
 
 def _in_turn(root: Path, *acts: Act) -> list[int]:
-    """What a lake like it holds when one transaction follows the other."""
+    """The values in a lake like it after one transaction and then the other."""
     table = _lake(root)
     for act in acts:
         with table.transaction() as tx:
             act(tx)
-    return _values(table)
+    return values_of(table)
 
 
-@pytest.mark.parametrize("one, other", list(product(["listed", "told", "elsewhere"], repeat=2)))
-def test_rule_04_one_path_added_by_both_however_it_is_told(tmp_path: Path, one: str, other: str) -> None:
+@pytest.mark.parametrize("one, other", list(product(["listed", "declared", "elsewhere"], repeat=2)))
+def test_rule_04_one_path_added_by_both_however_it_is_declared(tmp_path: Path, one: str, other: str) -> None:
     make_file(tmp_path, "p=1/f.parquet", {"a": [1]})
     ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"], files=[])
     size = (tmp_path / "p=1/f.parquet").stat().st_size
@@ -125,23 +122,15 @@ def test_rule_04_one_path_added_by_both_however_it_is_told(tmp_path: Path, one: 
     assert caught.value.paths == ["p=1/f.parquet"] and ss.open(tmp_path).files().num_rows == 1
 
 
-def test_rule_04_a_sync_drops_its_copy_of_what_another_added(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_04_a_sync_drops_its_copy_of_what_another_added(lake: Path) -> None:
     table, other = ss.open(lake), ss.open(lake)
-    real, left = table.handle.timeline.publish, [_add("new")]
-
-    def publish(instant):
-        if left:
-            with other.transaction() as tx:
-                left.pop()(tx)
-        return real(instant)
-
-    monkeypatch.setattr(table.handle.timeline, "publish", publish)
+    before_publishing(table, lambda: add_files(other, ["new.parquet"]))
     assert table.sync() == 3 and other.version == 2
     assert sorted(live_paths(table)) == sorted([*LIVE, "new.parquet", "newer.parquet"])
-    with pytest.raises(ss.CommitConflictError) as caught, ss.open(lake, index_path=None).transaction() as tx:
+    with pytest.raises(ss.CommitConflictError) as caught, ss.open(lake).transaction() as tx:
         tx.remove(["f.parquet"])
         (lake / "f.parquet").unlink()
-        table.sync()  # the file went: whoever would take it out decided on what is no more
+        table.sync()
     assert caught.value.paths == ["f.parquet"]
 
 
@@ -152,80 +141,57 @@ def test_rule_04_adding_what_is_live_at_once_or_since(lake: Path) -> None:
     with pytest.raises(ss.InvalidArgumentError, match=r"f\.parquet"), table.transaction() as tx:
         _remove("g")(tx)
         _add("new", "f")(tx)
-    with table.transaction() as tx:  # taken out and added in one: it is read anew
+    with table.transaction() as tx:  # removed and added in one transaction: it is read again
         _remove("f")(tx)
         _add("f")(tx)
-    assert table.version == 2 and _values(table) == [0, 1, 2]
+    assert table.version == 2 and values_of(table) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("came_back_by", ["rollback", "restore", "add"])
-def test_a_removal_decided_on_a_file_that_went_and_came_back(lake: Path, came_back_by: str) -> None:
-    """A file that was added again is not the one that was read; one that a rollback or a restore brings back is."""
+@pytest.mark.parametrize("returned_by", ["rollback", "restore", "add"])
+def test_a_removal_of_a_file_that_was_removed_and_returned(lake: Path, returned_by: str) -> None:
+    """A file that was added again is another file. A rollback or a restore returns the same file."""
     mine, other = ss.open(lake), ss.open(lake)
-    is_another = came_back_by == "add"
+    is_another = returned_by == "add"
     expected = pytest.raises(ss.CommitConflictError) if is_another else contextlib.nullcontext()
     with expected as caught, mine.transaction() as tx:
         _remove("f")(tx)
         with other.transaction() as away:
             _remove("f")(away)
-        if came_back_by == "rollback":
+        if returned_by == "rollback":
             other.rollback()
-        elif came_back_by == "restore":
+        elif returned_by == "restore":
             other.restore(1)
         else:
             with other.transaction() as back:
                 _add("f")(back)
     assert caught is None or caught.value.paths == ["f.parquet"]
-    assert _values(other.refresh()) == ([0, 1, 2] if is_another else [1, 2])
-
-
-def test_removals_of_different_files_are_company_though_each_read_the_others(lake: Path) -> None:
-    """Write skew: each keeps a file because the other is there, and takes its own. Reads are of a snapshot, and rule 4
-    looks at files that were removed, not at those that were read: both commit. Who must not, removes what it relied on
-    by replacing it with itself, and meets the other."""
-    mine, other = ss.open(lake), ss.open(lake)
-    with mine.transaction() as late, other.transaction() as early:
-        _remove("f")(early)
-        _remove("g")(late)
-    assert live_paths(mine) == ["h.parquet"]
-    for name in ("f", "g"):
-        with mine.transaction() as tx:
-            _add(name)(tx)
-    other.refresh()
-    with pytest.raises(ss.CommitConflictError) as caught, mine.transaction() as late, other.transaction() as early:
-        _remove("f")(early)
-        _replace("g", "g")(early)
-        _remove("g")(late)
-        _replace("f", "f")(late)
-    assert set(caught.value.paths) == {"f.parquet", "g.parquet"} and "g.parquet" in live_paths(ss.open(lake))
+    assert values_of(other.refresh()) == ([0, 1, 2] if is_another else [1, 2])
 
 
 @pytest.mark.parametrize("is_filled_again", [False, True])
-def test_rule_04_a_log_joins_a_slice_whose_base_went_with_its_partition(tmp_path: Path, is_filled_again: bool) -> None:
-    """A partition that is emptied is gone, and comes back under another number: the slice is met all the same."""
+def test_rule_04_a_log_conflicts_if_its_partition_was_emptied(tmp_path: Path, is_filled_again: bool) -> None:
+    """A partition that was emptied returns under another number; the slices are compared all the same."""
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
     slice_of = {"file_group": "g", "slice_instant": "1"}
     declare(table, file_row("p=1/base", kind="base", **slice_of))
     other = ss.open(tmp_path)
     with pytest.raises(ss.CommitConflictError, match="slice was replaced") as caught, other.transaction() as tx:
         tx.add_files(pa.Table.from_pylist([file_row("p=1/log", kind="log", **slice_of)]))
-        with table.transaction() as away:
-            away.remove(["p=1/base"])
+        remove_files(table, ["p=1/base"])
         if is_filled_again:
             declare(table, file_row("p=1/other"))
     assert caught.value.paths == ["p=1/log"]
 
 
 def test_files_that_a_clean_removed_while_a_transaction_paused_are_no_damage(lake: Path) -> None:
-    """The version at which it began was cleaned: it begins again. One that is kept lacks a file: that is damage."""
+    """A transaction whose version was cleaned conflicts. If a kept version lacks a file, that is damage."""
 
     def lacks_a_file(*_: object) -> None:
         raise FileMissingError("runs/aa/gone.sbf")
 
     with ss.open(lake) as paused, ss.open(lake) as table:
         for value in range(3):
-            with table.transaction() as tx:
-                tx.write(pa.table({"a": [value]}))
+            write_rows(table, pa.table({"a": [value]}))
         with pytest.raises(FileMissingError):
             commit(paused.handle, "optimize", lacks_a_file)
         table.clean(retain_versions=1, min_age=dt.timedelta(0))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import gc
 import os
 import resource
 from pathlib import Path
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from lake_strategies import write_rows
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -51,20 +50,6 @@ def test_a_forked_process_neither_ends_a_transaction_nor_takes_away_what_it_wrot
     assert again.verify(deep=True) == []
 
 
-def test_a_clean_finds_what_a_transaction_wrote_that_did_not_end(table: ss.Table) -> None:
-    tx = table.transaction()
-    tx.__enter__()
-    with ss.TaskWriter(tx.task_spec()) as task:
-        task.write(pa.table({"a": [5]}))
-    tx.add_task(task.result)
-    named = tx.id
-    del tx
-    gc.collect()
-    result = table.clean(min_age=dt.timedelta(0), delete_data=True)
-    assert sorted(result["kind"].to_pylist()) == ["data", "task"] and table.handle.instant.fenced == (named,)
-    assert list(Path(table.location).glob("*.parquet")) == []
-
-
 def _files(table: ss.Table) -> list[Path]:
     return sorted(path for path in Path(table.location).rglob("*") if path.is_file())
 
@@ -83,24 +68,13 @@ def test_what_a_failed_transaction_wrote_is_removed(table: ss.Table) -> None:
     assert table.version == ss.open(table.location).version
 
 
-def test_a_task_that_fails_removes_its_files(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        before = _files(table)
-        with pytest.raises(ZeroDivisionError), ss.TaskWriter(tx.task_spec()) as task:
-            task.write(pa.table({"a": [1]}))
-            raise ZeroDivisionError
-        assert _files(table) == before
-        assert task.result == []
-
-
 def test_a_task_of_many_small_files_opens_few_at_once(tmp_path: Path) -> None:
     """They are flushed together, when the task ends."""
     count, limits = 300, resource.getrlimit(resource.RLIMIT_NOFILE)
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("k", pa.int64())]), partitioning=["k"])
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[0]), limits[1]))
     try:
-        with table.transaction() as tx:
-            tx.write(pa.table({"a": range(count), "k": range(count)}))
+        write_rows(table, pa.table({"a": range(count), "k": range(count)}))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert table.scan().count() == count

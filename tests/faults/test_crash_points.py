@@ -1,9 +1,8 @@
 """A crash before every call to the disk of every action: killed, or the power cut with what was not flushed lost.
 
-Each action runs once, on a disk that keeps what a restart would find at each of its calls; trees that nobody can tell
-apart are checked once. Whatever happened, the table opens at the version before or at one that the action made, whole;
-what was published is there; older versions are as they were; what the dead writer left never appears in the table; and
-the next commit works.
+Each action runs once, on a disk that keeps what a restart would find at each call; equal trees are checked once. After
+any crash the table opens at the version before or at one that the action created; published versions are there; older
+versions did not change; files of the dead writer are not added; and the next commit works.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ TREES_MAX = 1 << 30 if is_thorough() else 2
 
 @dataclass
 class Recording:
-    """One run of an action: a moment for each call, and what each version is once all is done.
+    """One run of an action: a moment for each call, and each version at the end.
 
-    promised    moment by moment: the version that was published before it, which no crash may lose
+    promised    for each moment: the version that was published before it, which no crash may lose
     """
 
     action: Action
@@ -70,7 +69,7 @@ def record(action: Action, root: Path, patch: pytest.MonkeyPatch) -> Recording:
 
 
 def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
-    """(what happened, the tree that it left, the version that must be there at least)."""
+    """(the crash, the tree that it left, the lowest version that must be there)."""
     for number, (moment, promised) in enumerate(zip(recording.moments, recording.promised, strict=True)):
         for way in WAYS:
             for turn in range(1 if way != "at random" else RANDOM_CUTS if is_thorough() else 0):
@@ -80,7 +79,7 @@ def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
 
 
 def check(recording: Recording, root: Path, promised: int, context: str, *, is_whole: bool) -> None:
-    """What every restart must find; with `is_whole` every byte, every older version, and a recovery."""
+    """Check what a restart finds; with `is_whole` every byte, every older version, and a recovery."""
     action = recording.action
     if promised == 0 and not list((root / ".skipstone").glob("timeline/*/*.json")):
         with pytest.raises(ss.NotATableError):
@@ -120,7 +119,7 @@ def check_older(recording: Recording, root: Path, version: int, context: str) ->
 
 
 def check_recovery(root: Path, context: str) -> None:
-    """A clean removes all that the dead writer left, and nothing else."""
+    """A clean removes all files of the dead writer, and no others."""
     table = ss.open(root)
     was = picture(table)["rows"]
     assert recovered(table) == [], context
@@ -137,7 +136,7 @@ def spread(trees: list, name: str) -> list:
 
 
 def without_temporaries(tree: Tree) -> Tree:
-    """What the trees that are checked in a hurry differ in: nobody reads what bears a temporary's name."""
+    """A tree without its temporary files, which are never read."""
     return {path: content for path, content in tree.items() if TEMPORARY_PREFIX not in path}
 
 

@@ -1,4 +1,4 @@
-"""Damage, and files that change under us: never another answer, and each error is one of ours and says where."""
+"""Damaged index files: never a wrong answer, and each error is a Skipstone error that names the file."""
 
 from __future__ import annotations
 
@@ -6,57 +6,20 @@ import warnings
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import SEED, is_thorough
 from faults import flipped, index_files
-
-
-def _lake(root: Path, files: int = 2) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    for number in range(files):
-        rows = {"a": [10 * number + i for i in range(6)], "s": ["x", "y", None, "z", "w", f"v{number}"]}
-        pq.write_table(pa.table(rows), root / f"f{number}.parquet", row_group_size=2)
-    return root
-
-
-def _write(table: ss.Table, data: object) -> None:
-    with table.transaction() as tx:
-        tx.write(data)
-
-
-# -- files that change under us ---------------------------------------------------------------------------------------
-
-
-def test_files_that_are_gone_or_overwritten_are_never_read_as_what_they_were(tmp_path: Path) -> None:
-    table = ss.create(_lake(tmp_path / "lake"))
-    lake = tmp_path / "lake"
-    pq.write_table(pa.table({"a": [100] * 6, "s": ["q"] * 6}), lake / "f1.parquet")
-    with pytest.raises(ss.NotReadableError, match=r"f1\.parquet") as caught:
-        table.scan("a > 8").to_table()
-    assert caught.value.paths == ["f1.parquet"]
-    with pytest.raises(ss.NotReadableError, match="sync"):
-        table.scan("a = 13 AND s = 'z'").count()
-    assert table.scan("a < 9").to_table().num_rows == 6
-    (lake / "f0.parquet").unlink()
-    with pytest.raises(ss.NotReadableError, match="missing"):
-        table.scan("a < 9").to_table()
-    with pytest.raises(ss.NotReadableError):
-        list(table.scan("a < 9").to_batches())
-    assert sorted(f.kind for f in table.verify()) == ["missing", "overwritten"]
-    with pytest.warns(UserWarning, match="overwritten"):
-        table.create_index("a", kind="bloom")
-    assert table.indexes().to_pylist()[-1]["files_covered"] == 0
-
-
-# -- an index that is damaged -----------------------------------------------------------------------------------------
+from lake_strategies import make_file, write_rows
 
 
 def _indexed(root: Path) -> ss.Table:
-    table = ss.create(_lake(root))
+    for number in range(2):
+        rows = {"a": [10 * number + i for i in range(6)], "s": ["x", "y", None, "z", "w", f"v{number}"]}
+        make_file(root, f"f{number}.parquet", rows, row_group_size=2)
+    table = ss.create(root)
     table.create_index("a", kind="bloom")
-    _write(table, pa.table({"a": [30, 31], "s": ["t", None]}))
+    write_rows(table, pa.table({"a": [30, 31], "s": ["t", None]}))
     return table
 
 
@@ -66,7 +29,7 @@ QUERIES = {"a = 3": 1, "a >= 10": 8, "a = 30 OR s = 'z'": 3, "a = 1000": 0, "NOT
 
 def _answers(root: Path, strict: bool = False) -> dict[str, int]:
     table = ss.open(root, strict=strict)
-    table.handle.forget()  # the process keeps what it decoded of runs, which never change
+    table.handle.forget()  # the process keeps decoded runs
     found = {where: table.scan(where).to_table().num_rows for where in QUERIES}
     assert {where: table.scan(where).count() for where in QUERIES} == found
     return found

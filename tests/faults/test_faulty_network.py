@@ -50,7 +50,7 @@ def _through(proxy: faulty_proxy.Proxy, server: Server) -> dict[str, str]:
 
 
 def _check(root: str, server: Server, expected: list[set[int]], before: int, context: str) -> None:
-    """The lake past the proxy, once all is well again."""
+    """Check the lake without the proxy."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = ss.open(root, storage_options=server.options)
@@ -64,7 +64,7 @@ def _check(root: str, server: Server, expected: list[set[int]], before: int, con
 
 
 def _trial(proxy: faulty_proxy.Proxy, server: Server, action: str, way: Callable[[Any], None], context: str) -> str:
-    """ "done", or the name of the error that the action ended in; the lake is checked."""
+    """Try an action and check the lake. Return "done" or the name of the error."""
     act, after = ACTIONS[action]
     root = _lake(server)
     table = ss.open(root, storage_options=_through(proxy, server))
@@ -72,7 +72,7 @@ def _trial(proxy: faulty_proxy.Proxy, server: Server, action: str, way: Callable
     way(proxy)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is read without an index, or left without one, is said so
+            warnings.simplefilter("ignore")  # that an index cannot be read
             act(table)
     except (ss.StorageError, ss.CommitConflictError) as error:
         ended = type(error).__name__
@@ -108,14 +108,14 @@ BROKEN_OFF = [
 def test_a_commit_whose_answer_broke_off_is_done_once(
     action: str, kind: str, proxy: faulty_proxy.Proxy, s3_server: Server
 ) -> None:
-    """The put of the instant: whether it came through or not, the action says that it is done, and it is, once."""
+    """The put of the instant: whether it was done or not, the action succeeds, and its change is there once."""
     met = proxy.faults[kind]
     ended = _trial(proxy, s3_server, action, lambda p: p.spoil_one(kind, "PUT", "/timeline/"), f"{kind} in {action}")
     assert (ended, proxy.faults[kind]) == ("done", met + 1)
 
 
 def test_a_server_that_breaks_for_good_is_given_up_after_a_while(proxy: faulty_proxy.Proxy, s3_server: Server) -> None:
-    """A bounded number of requests, and an error of ours that says where."""
+    """After a bounded number of requests, with an error that names the place."""
     root = _lake(s3_server)
     table = ss.open(root, storage_options=_through(proxy, s3_server))
     before = proxy.requests

@@ -18,10 +18,10 @@ from example_counts import examples
 from faulty_object_store import Twin, twin_stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lake_strategies import write_rows
 from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.secondary.sort import ValueSorter
 from skipstone.engine.storage import LocalStorage, Storage, open_storage
-from skipstone.hfile_like import SortedFileWriter
 
 SIZES = st.one_of(st.integers(0, 2_000), st.integers(0, 40_000))
 
@@ -90,23 +90,8 @@ def test_a_commit_that_does_not_fit_is_refused_and_may_be_tried_again(
         count = 2_000
     table = ss.open(root)
     assert (table.version, table.scan().count()) == (version + (count > 0), count)
-    with table.transaction() as tx:
-        tx.write(rows)
+    write_rows(table, rows)
     assert ss.open(root).scan("id = 7").count() == 1 + count // 2_000 and ss.open(root).verify(deep=True) == []
-
-
-@settings(max_examples=examples(6))
-@given(size_bytes=SIZES)
-def test_a_sorted_file_that_does_not_fit_is_absent(tmp_path_factory: pytest.TempPathFactory, size_bytes: int) -> None:
-    path = tmp_path_factory.mktemp("files") / "a.sbf"
-    keys = pa.array([f"{i:06d}".encode() for i in range(3_000)], pa.binary())
-    values = pa.record_batch({"v": np.random.default_rng(1).integers(0, 1 << 62, 3_000)})
-    is_whole = False
-    with contextlib.suppress(ss.StorageError):
-        with files_of_at_most(size_bytes), SortedFileWriter(path, schema=values.schema) as writer:
-            writer.write(keys, values)
-        is_whole = True
-    assert list(path.parent.iterdir()) == ([path] if is_whole else [])
 
 
 @pytest.mark.parametrize("size_bytes", [0, 100, 50_000])

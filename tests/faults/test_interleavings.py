@@ -1,8 +1,7 @@
-"""Somebody else steps in before any call to the storage that an action makes, and is done before it goes on.
+"""Another writer acts before any call to the storage that an action makes.
 
-Whatever the two did, in whatever order: each version is whole, nothing that a version names was removed, what the other
-did stands, and the action is done whole, or was refused and left nothing that anybody sees. A writer that was given up
-meanwhile publishes nothing.
+Whatever both did: each version is whole, no file of a version was removed, the change of the other writer is there, and
+the action is done whole, or is refused and left no visible change. A writer that was given up publishes nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from faulty_storage import Fault, troubled
+from lake_strategies import remove_files
 from power_cut_disk import without_flushes
 from table_actions import Action, add_a_row, picture, rows_of, tried
-from table_recovery import clean_all
+from table_recovery import clean_all, readable_versions
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -33,17 +33,16 @@ OTHERS: dict[str, Callable[[ss.Table], object]] = {
     "savepoint": lambda table: table.savepoint("theirs"),
     "rollback": lambda table: table.rollback(),
 }
-NOT_FITTING = (ss.InvalidArgumentError, ss.CommitConflictError, ss.NotReadableError)  # the lake as it is then
+NOT_FITTING = (ss.InvalidArgumentError, ss.CommitConflictError, ss.NotReadableError)
 KEEP_ROWS = ("clean", "commit", "optimize", "index", "savepoint")
 
 
 def remove_one(table: ss.Table, path: str) -> None:
-    with table.transaction() as tx:
-        tx.remove([path])
+    remove_files(table, [path])
 
 
 class Meetings:
-    """An action on copies of one lake, each met by somebody else at one of its calls."""
+    """An action on copies of one lake, met by another writer at one of its calls."""
 
     def __init__(self, action: Action, folder: Path):
         self.action, self.folder = action, folder
@@ -60,19 +59,19 @@ class Meetings:
         return rows
 
     def meet(self, other: str, at: int) -> tuple[str, int]:
-        """What came of the action, and how many calls it made."""
+        """Return "done" or "refused", and how many calls the action made."""
         root = self.folder / f"{other} {at}"
         shutil.copytree(self.folder / "origin", root, copy_function=shutil.copy2)
         theirs: list[ss.Table] = []
 
-        def meanwhile() -> None:
+        def act_between() -> None:
             table = ss.open(root)
             with contextlib.suppress(*NOT_FITTING):
                 OTHERS[other](table)
                 theirs.append(table)
 
         refused: ss.SkipstoneError | None = None
-        with warnings.catch_warnings(), troubled(Fault("meanwhile", at, meanwhile=meanwhile)) as fault:
+        with warnings.catch_warnings(), troubled(Fault("other", at, other=act_between)) as fault:
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", "(?s)not indexed|files come back without|.*changed since the last sync")
             try:
@@ -90,7 +89,7 @@ class Meetings:
         return ("refused" if refused else "done"), len(fault.calls)
 
     def check_rows(self, table: ss.Table, other: str, *, is_done: bool, context: str) -> None:
-        """What each of them did stands."""
+        """The changes of both are there."""
         rows = Counter(rows_of(table))
         change = Counter({repr(dict.fromkeys(table.schema.names) | {"p": 1}): 1} if other == "commit" else {})
         mine = self.alone if is_done else self.before
@@ -101,15 +100,13 @@ class Meetings:
 
 
 def check_versions(table: ss.Table, context: str) -> None:
-    """Every version that was not cleaned can be read, the newest is sound, and no transaction that made one was given
-    up."""
-    gone = {v for low, high in table.handle.instant.cleaned for v in range(low, high + 1)}
-    fenced, made = set(), set()
+    """Versions that were not cleaned can be read, the newest is sound, and no published transaction was given up."""
+    readable, fenced, made = readable_versions(table), set(), set()
     for version in range(1, table.version + 1):
         instant = table.handle.timeline.find(version)
         fenced |= set(instant.fenced)
         made.add(instant.transaction)
-        if version not in gone:
+        if version in readable:
             numbers = [number for number, _ in picture(ss.open(table.location, version=version))["files"]]
             assert len(set(numbers)) == len(numbers), context
     assert not fenced & made, context

@@ -1,5 +1,5 @@
-"""Processes that are killed while they change a table, on a local disk and on a real S3 server (`killed_processes.py`):
-what was acknowledged is there once, nothing is half there, and the next one goes on."""
+"""Processes that are killed while they change a table, on a local disk and on a real S3 server: acknowledged commits
+are there once, no commit is there in part, and the next process goes on (`killed_processes.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = Path(killed_processes.__file__)
 
 
 def _kill(count: int, *options: str) -> dict:
-    """Kills so many; nothing is found. Gives the figures."""
+    """Kill `count` processes without a finding, and return the figures."""
     run = subprocess.run(
         [sys.executable, PROGRAM, str(count), *options], capture_output=True, text=True, timeout=3600, check=False
     )
@@ -43,7 +43,7 @@ def test_processes_killed_on_an_object_store_lose_nothing_that_they_acknowledged
 
 
 def test_what_a_killed_process_left_would_be_found() -> None:
-    """The check itself: one who acknowledges what it did not do, and one who leaves a file, are found out."""
+    """The check finds a process that reports a commit that it did not make, and one that leaves a file."""
     command = [sys.executable, PROGRAM, "2", "--lies", "acknowledged,left", "--kinds", "local,local"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "are missing" in run.stdout and "nothing names it" in run.stdout, (run.stdout, run.stderr)

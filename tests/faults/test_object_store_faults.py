@@ -32,7 +32,7 @@ def begun() -> Objects:
 
 
 def calls_of(act: Callable[[ss.Table], None], begun: Objects) -> int:
-    """How many calls an action makes where nothing goes wrong."""
+    """How many calls an action makes without a fault."""
     twin = Twin(begun)
     with twin_stores(twin=twin):
         table = opened()
@@ -48,65 +48,49 @@ def opened() -> ss.Table:
     return ss.open(ROOT)
 
 
-def check(twin: Twin, expected: list[set[int]], told: str) -> set[int]:
-    """What the lake holds once all is well again; it must be sound, and one of those that are expected."""
+def check(twin: Twin, expected: list[set[int]], context: str) -> None:
+    """Once the store works again, the lake is sound and contains one of the expected sets of numbers."""
     twin.settle()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = opened()
         found = numbers(table)
-        assert found in expected, told
-        assert table.verify(deep=True) == [], told
-        write(table, (1000, 1001))  # and it goes on
-        assert numbers(table) == found | {1000, 1001}, told
+        assert found in expected, context
+        assert table.verify(deep=True) == [], context
+        write(table, (1000, 1001))
+        assert numbers(table) == found | {1000, 1001}, context
     table.handle.forget()
-    return found
 
 
-@pytest.mark.some_cases(6)
+MEETINGS = [*((kind, False) for kind in FAULTS), *((kind, True) for kind in ("busy", "lost", "late", "denied"))]
+
+
+@pytest.mark.some_cases(32)
 @pytest.mark.parametrize("action", ACTIONS)
-def test_one_fault_at_any_call_is_overcome(action: str, begun: Objects) -> None:
-    """Busy, lost, late, conflicting, cut short: tried again until it is done, and done once."""
+@pytest.mark.parametrize(("kind", "is_lasting"), MEETINGS)
+def test_one_fault_is_overcome_and_a_lasting_one_leaves_all_or_nothing(
+    kind: str, is_lasting: bool, action: str, begun: Objects
+) -> None:
+    """At any call of any action. A put whose answer was lost may have been done; then the error says so."""
     act, after = ACTIONS[action]
-    calls = calls_of(act, begun)
-    tried = 0
-    for first, kind in enumerate(FAULTS):
-        for at in range(1 + first % STRIDE, calls + 1, STRIDE):
-            twin = Twin(begun)
-            with twin_stores(twin=twin):
-                table = opened()
-                twin.fault_at(kind, at)
-                act(table)
-                if twin.faults:
-                    check(twin, [after], f"{kind} at call {at} of {action}: {twin.log[at - 1 : at]}")
-            tried += twin.faults
-    assert tried
-    print(f"\n{action}: {tried} faults, one a run; each was overcome")
-
-
-@pytest.mark.some_cases(5)
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", ["busy", "lost", "late", "denied"])
-def test_a_store_that_fails_for_good_leaves_all_or_nothing(kind: str, action: str, begun: Objects) -> None:
-    """From some call on everything fails: one of our errors, and before or after, never between."""
-    act, after = ACTIONS[action]
-    for at in range(1, calls_of(act, begun) + 1, STRIDE):
+    for at in range(1 + MEETINGS.index((kind, is_lasting)) % STRIDE, calls_of(act, begun) + 1, STRIDE):
         twin = Twin(begun)
         with twin_stores(twin=twin), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is read without an index, or left without one, is said so
+            warnings.simplefilter("ignore")  # that an index cannot be read
             table = opened()
-            twin.fault_at(kind, at, lasting=True)
+            twin.fault_at(kind, at, lasting=is_lasting)
             expected = [after]
             try:
                 act(table)
             except (ss.StorageError, ss.CommitConflictError) as error:
+                assert is_lasting, error
                 assert "secret-in-the-debug-part" not in str(error) and "0123456789abcdef" not in str(error)
-                # Only a put that broke off may have been done all the same, and then it says so.
                 expected = [START, after] if isinstance(error, UncertainPutError) else [START]
-            check(twin, expected, f"{kind} from call {at} on of {action}")
+            if twin.faults:
+                check(twin, expected, f"{kind} at call {at} of {action}: {twin.log[at - 1 : at]}")
 
 
-def made_files() -> Objects:
+def parquet_files() -> Objects:
     """Two Parquet files in folders, and no index."""
     twin = Twin()
     with twin_stores(twin=twin):
@@ -117,10 +101,10 @@ def made_files() -> Objects:
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_create_over_faults(kind: str) -> None:
-    """One fault is overcome; where the store fails for good, there is a table or none, and the next try gets one."""
+    """One fault is overcome. If the store fails for good, there is a table or none, and the next try creates one."""
     for lasting in (False, True):
         for at in range(1 if is_thorough() else 1 + lasting, 16, 1 if is_thorough() else 7):
-            twin = Twin(made_files())
+            twin = Twin(parquet_files())
             with twin_stores(twin=twin):
                 twin.fault_at(kind, at, lasting=lasting)
                 try:
@@ -137,46 +121,36 @@ def test_create_over_faults(kind: str) -> None:
                 table.handle.forget()
 
 
-def _rows_of_two(table: ss.Table) -> None:
-    table.handle.forget()
-    assert numbers(ss.open(ROOT)) == {0, 10} and ss.open(ROOT).version == 1
-
-
 def test_an_object_that_may_not_be_read_is_an_error_and_not_quarantined() -> None:
-    twin = Twin(made_files())
-    with twin_stores(twin=twin):
-        twin.fault_from("denied", "get", "day=1/made.parquet")
+    twin = Twin(parquet_files())
+
+    def is_denied(path: str, act: Callable[[], object]) -> None:
+        twin.fault_from("denied", "get", path)
         with pytest.raises(ss.StorageError, match="access denied"):
-            ss.create(ROOT)
+            act()
         twin.heal()
+
+    with twin_stores(twin=twin):
+        is_denied("day=1/made.parquet", lambda: ss.create(ROOT))
         with pytest.raises(ss.NotATableError):
             ss.open(ROOT)
         table = ss.create(ROOT, files=["day=0/made.parquet"])
-        twin.fault_from("denied", "get", "day=1/made.parquet")
-        with pytest.raises(ss.StorageError, match="access denied"):
-            table.sync()
-        twin.heal()
-        _rows_of_two(table)
+        is_denied("day=1/made.parquet", table.sync)
         for kind in ("bloom", "secondary"):
-            twin.fault_from("denied", "get", "day=0/made.parquet")
-            with pytest.raises(ss.StorageError, match="access denied"):
-                table.create_index("n", kind=kind)
-            twin.heal()
-        _rows_of_two(table)
+            is_denied("day=0/made.parquet", lambda kind=kind: table.create_index("n", kind=kind))
+            table.handle.forget()
+            assert numbers(ss.open(ROOT)) == {0, 10} and ss.open(ROOT).version == 1
 
 
-def test_a_log_that_may_not_be_looked_for_is_an_error() -> None:
+def test_a_log_that_may_not_be_listed_is_an_error() -> None:
     """The folder may be a Delta table, whose removed files a plain listing would contain."""
-    twin = Twin(made_files())
+    twin = Twin(parquet_files())
     with twin_stores(twin=twin):
         twin.fault_from("denied", "list", "lake/_delta_log")
         with pytest.raises(ss.StorageError, match="access denied"):
             ss.create(ROOT)
         twin.heal()
         assert ss.create(ROOT).scan().count() == 4
-
-
-# -- the conditional put -----------------------------------------------------------------------------------------------
 
 
 def test_a_conditional_put_is_never_applied_twice() -> None:
@@ -195,8 +169,8 @@ def test_a_conditional_put_is_never_applied_twice() -> None:
                 assert store.read("v1") == b"mine"
 
 
-def test_what_another_put_in_between_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a table is removed and created again while `clean` shrinks the versions that it has listed."""
+def test_what_another_writer_put_since_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may be removed and created again while `clean` shrinks the versions that it has listed."""
     twin = Twin()
     with twin_stores(twin=twin):
         store = open_storage(ROOT)
@@ -220,8 +194,8 @@ def test_what_another_put_in_between_is_not_replaced(monkeypatch: pytest.MonkeyP
         assert store.read("v1") == b"-"
 
 
-def test_what_cannot_be_known_is_said() -> None:
-    """Every answer is lost: the put may be done; and where the store is busy nobody can see that it is not."""
+def test_an_uncertain_put_is_reported() -> None:
+    """If every answer is lost the put may be done; if the store is busy no writer can see that it is not."""
     for kind in ("lost", "late", "busy"):
         twin = Twin()
         with twin_stores(twin=twin):
@@ -240,34 +214,26 @@ def test_what_cannot_be_known_is_said() -> None:
             assert twin.objects == {}
 
 
-def test_a_late_instant_finds_its_files(begun: Objects) -> None:
-    """The put of the instant is given up, and arrives when the writer has gone: what it names must still be there."""
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_the_files_of_a_commit_whose_instant_is_late(begun: Objects, is_overtaken: bool) -> None:
+    """The writer has given up when its instant arrives. The files are still there; if a sync took the version before,
+    it did not add them."""
     twin = Twin(begun)
     with twin_stores(twin=twin):
         table = opened()
         twin.fault_from("late", "create", "timeline")
         with pytest.raises(UncertainPutError):
             write(table)
+        if is_overtaken:
+            twin.heal()
+            assert opened().sync() == table.version + 1
         twin.settle()
-        assert numbers(opened()) == START | set(range(40, 60)) and opened().verify(deep=True) == []
-
-
-def test_files_of_a_commit_that_may_still_come_do_not_appear(begun: Objects) -> None:
-    """A sync comes first and takes the version: it leaves the other's files alone, whose instant comes to nothing."""
-    twin = Twin(begun)
-    with twin_stores(twin=twin):
-        table = opened()
-        twin.fault_from("late", "create", "timeline")
-        with pytest.raises(UncertainPutError):
-            write(table)
-        twin.heal()
-        assert opened().sync() == table.version + 1
-        twin.settle()
-        assert numbers(opened()) == START | LATE
+        assert numbers(opened()) == START | (LATE if is_overtaken else set(range(40, 60)))
+        assert opened().verify(deep=True) == []
 
 
 def test_threads_that_race_over_a_store_with_conflicts() -> None:
-    """AWS answers 409 to some of those who put at once: all try again, and one wins."""
+    """AWS answers 409 to some of several puts at once: all try again, and one wins."""
     for call in range(1, 9):
         twin = Twin()
         with twin_stores(twin=twin):
@@ -287,17 +253,14 @@ def test_threads_that_race_over_a_store_with_conflicts() -> None:
             assert len(won) == 1 and store.read("v1") == str(won[0]).encode()
 
 
-# -- reads -------------------------------------------------------------------------------------------------------------
-
-
-def test_short_reads_are_found_out() -> None:
+def test_short_reads_are_noticed() -> None:
     twin = Twin()
     with twin_stores(twin=twin):
         store = open_storage(ROOT)
         store.put("f", bytes(range(200)))
         for read in (lambda: store.read("f"), lambda: store.read_ranges("f", [(10, 100)])[0]):
             twin.fault_at("short", 1)
-            assert len(read()) in (100, 200), "asked again, until it is whole"
+            assert len(read()) in (100, 200), "requested again until it is whole"
             twin.fault_at("short", 1, lasting=True)
             with pytest.raises(ss.StorageError, match="bytes arrived"):
                 read()
@@ -307,18 +270,18 @@ def test_short_reads_are_found_out() -> None:
             store.read("g")
 
 
-def test_errors_tell_what_to_do_and_no_secret() -> None:
+def test_errors_say_what_to_do_and_contain_no_secret() -> None:
     options = StorageOptions({"aws_secret_access_key": "hidden-secret", "sas_token": "se=2030&sig=hidden-too"})
-    for error, told in [
+    for error, part in [
         (FileNotFoundError("status code: 404 Not Found: <Code>NoSuchBucket</Code> hidden-secret"), "no such bucket"),
         (FileNotFoundError("status code: 404 Not Found: <Code>NoSuchKey</Code>"), "no such file"),
     ]:
         found = refusal(error, "s3://b/x", options)
-        assert told in str(found) and "s3://b/x" in str(found) and "hidden" not in str(found)
+        assert part in str(found) and "s3://b/x" in str(found) and "hidden" not in str(found)
         assert isinstance(found, FileMissingError) == ("NoSuchKey" in str(error))
     import obstore.exceptions as known
 
-    for text, told in [
+    for text, part in [
         ("http://169.254.169.254/latest/api/token - HTTP error: error sending request", "no credentials; give them"),
         ("status code: 503 Service Unavailable: <Code>SlowDown</Code>", "503: SlowDown"),
         ("status code: 400 Bad Request: <Code>ExpiredToken</Code>", "400: ExpiredToken"),
@@ -326,4 +289,4 @@ def test_errors_tell_what_to_do_and_no_secret() -> None:
         ("status code: 403 Forbidden: <Code>AccessDenied</Code>", "access denied"),
     ]:
         found = refusal(known.GenericError(f"Generic S3 error: {text}\n\nDebug: hidden"), "s3://b/x", options)
-        assert told in str(found) and "hidden" not in str(found)
+        assert part in str(found) and "hidden" not in str(found)

@@ -1,12 +1,13 @@
-"""Power cuts that come later, or on a disk that lies.
+"""Power cuts that come later, or on a disk that drops flushes.
 
-What a dead process left is not always durable, though everybody can see it: a folder that it made, an instant that it
-put. Whoever builds on that makes it durable, or a power cut takes the ground from under what was published since.
+What a dead process left (a folder, an instant) is visible, but may not be durable. A writer that builds on it makes it
+durable; otherwise a power cut could remove it from under a later version.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from example_counts import is_thorough
 from lake_strategies import commit_rows
 from power_cut_disk import PowerDisk, digest, put_tree, without_flushes
 from skipstone.engine.state import timeline
-from table_actions import ACTIONS, Action, add_a_row, rows_of, versions_after
+from table_actions import ACTIONS, Action, add_a_row, is_table, rows_of, versions_after
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -28,7 +29,7 @@ def _actions(*some: str) -> list[Action]:
 
 
 @pytest.mark.parametrize("action", _actions("create", "write", "create_index bloom"), ids=lambda action: action.name)
-def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
+def test_what_is_built_on_the_work_of_a_dead_writer_outlives_a_power_cut(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at any call; then another process commits; then the power goes."""
@@ -49,7 +50,7 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
         root = tmp_path / str(number)
         put_tree(moment.tree("killed"), root)
         with PowerDisk(root, begins=moment) as after:
-            table = ss.open(root) if action.name != "create" or _is_table(root) else ss.create(root)
+            table = ss.open(root) if action.name != "create" or is_table(root) else ss.create(root)
             table.sync()
             add_a_row(table)
             version, rows = table.version, rows_of(table)
@@ -64,67 +65,54 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
     print(f"{action.name}: {len(disk.moments)} calls, {len(seen)} different beginnings of another commit")
 
 
-def _is_table(root: Path) -> bool:
-    return any((root / ".skipstone").glob("timeline/*/*.json"))
-
-
-@pytest.mark.parametrize("action", _actions("create", "replace"), ids=lambda action: action.name)
-def test_a_flush_that_the_disk_only_says_it_made_is_noticed_or_does_no_harm(tmp_path: Path, action: Action) -> None:
-    """After a power cut the rows are those of a version that was, or somebody is told that they are not."""
-    outcomes = {"harmless": 0, "noticed": 0}
-    flush, flushes = 0 if is_thorough() else -2, 1
-    while flush < flushes:
-        flush += 1 if is_thorough() else 5
-        root, cut = tmp_path / str(flush), tmp_path / f"{flush}-cut"
+def _flush_by_flush(action: Action, folder: Path, how: str, step: int) -> Iterator[tuple[str, int, Path, Path, bool]]:
+    """Run the action once per flush that the disk drops ("lies") or refuses ("refuses"), and cut the power after it:
+    (context, the version before, the lake, what the cut left of it, whether the action succeeded)."""
+    flush, flushes = 1, 1
+    while flush <= flushes:
+        root, cut, is_done = folder / f"{how}-{flush}", folder / f"{how}-{flush}-cut", True
         with without_flushes():
             action.prepare(root)
-            was = ss.open(root).version if _is_table(root) else 0
-        with PowerDisk(root, lies=lambda number, at=flush: number == at) as disk:
-            action.act(root)
+            before = ss.open(root).version if is_table(root) else 0
+        options = {how: lambda number, at=flush: number == at}
+        with PowerDisk(root, **options) as disk:
+            try:
+                action.act(root)
+            except ss.StorageError:
+                is_done = False
         flushes = disk.flushes
-        rows = [*versions_after(root, max(was, 1), rows_of).values()]
         put_tree(disk.moments[-1].tree("flushed only"), cut)
         with without_flushes(), warnings.catch_warnings():
             warnings.simplefilter("error")
-            try:
-                table = ss.open(cut)
-                found = rows_of(table)
-                is_sound = table.verify(deep=True) == []
-                assert found in [*rows, ["not readable"]], f"{action.name}, flush {flush} of {flushes}"
-                assert not (is_sound and found == ["not readable"])
-            except (ss.SkipstoneError, Warning):
-                is_sound = False
-        outcomes["harmless" if is_sound else "noticed"] += 1
-    print(f"{action.name}: {flushes} flushes dropped one by one: {outcomes}")
-    assert outcomes["noticed"]
+            yield f"{action.name}, flush {flush} of {flushes}", before, root, cut, is_done
+        flush += 1 if is_thorough() else step
+
+
+@pytest.mark.parametrize("action", _actions("create", "replace"), ids=lambda action: action.name)
+def test_a_flush_that_the_disk_drops_is_noticed_or_does_no_harm(tmp_path: Path, action: Action) -> None:
+    """After a power cut the rows are those of a version, or an error or warning says that they are not."""
+    is_noticed = False
+    for context, before, root, cut, _ in _flush_by_flush(action, tmp_path, "lies", 5):
+        rows = [*versions_after(root, max(before, 1), rows_of).values()]
+        try:
+            table = ss.open(cut)
+            found, is_sound = rows_of(table), table.verify(deep=True) == []
+            assert found in [*rows, ["not readable"]] and not (is_sound and found == ["not readable"]), context
+            is_noticed |= not is_sound
+        except (ss.SkipstoneError, Warning):
+            is_noticed = True
+    assert is_noticed
 
 
 @pytest.mark.parametrize("action", _actions("write", "create_index bloom"), ids=lambda action: action.name)
 def test_what_succeeded_though_a_flush_was_refused_outlives_a_power_cut(tmp_path: Path, action: Action) -> None:
-    outcomes = {"succeeded": 0, "reported": 0}
-    for flush in range(1, 1000, 1 if is_thorough() else 6):
-        root, cut = tmp_path / str(flush), tmp_path / f"{flush}-cut"
-        with without_flushes():
-            action.prepare(root)
-            was = ss.open(root).version if _is_table(root) else 0
-        outcome = "succeeded"
-        with PowerDisk(root, refuses=lambda number, at=flush: number == at) as disk:
-            try:
-                action.act(root)
-            except ss.StorageError:
-                outcome = "reported"
-        if disk.flushes < flush:
-            break
-        outcomes[outcome] += 1
-        put_tree(disk.moments[-1].tree("flushed only"), cut)
-        with without_flushes():
-            if _is_table(cut):
-                table = ss.open(cut)
-                assert table.verify(deep=True) == [] or rows_of(table) == ["not readable"]
-                assert outcome == "reported" or table.version == ss.open(root).version > was, f"flush {flush}"
-            else:
-                assert was == 0 and outcome == "reported"
-    print(f"{action.name}: {flush - 1} flushes refused one by one: {outcomes}")
+    for context, before, root, cut, is_done in _flush_by_flush(action, tmp_path, "refuses", 6):
+        if is_table(cut):
+            table = ss.open(cut)
+            assert table.verify(deep=True) == [] or rows_of(table) == ["not readable"], context
+            assert not is_done or table.version == ss.open(root).version > before, context
+        else:
+            assert before == 0 and not is_done, context
 
 
 def test_the_simulated_power_cut_finds_what_is_not_flushed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The system refuses to open a file: that is a StorageError, nothing is committed, and no file is called damaged."""
+"""The system refuses to open a file: that is a StorageError, nothing is committed, and no file is reported damaged."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import few_of
+from lake_strategies import make_file
 
 FILES = 12
 
 
 def _lake(root: Path, files: int = FILES) -> Path:
     for number in range(files):
-        folder = root / f"day={number % 2}"
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"n": [number, number + 100], "s": [f"a{number}", "b"]}), folder / f"f{number}.parquet")
+        rows = {"n": [number, number + 100], "s": [f"a{number}", "b"]}
+        make_file(root, f"day={number % 2}/f{number}.parquet", rows)
     return root
 
 
 @contextlib.contextmanager
 def free_handles(count: int) -> Iterator[None]:
-    """Inside the block, this process can open so many more files."""
+    """Inside the block, this process can open `count` more files."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[0]), limits[1]))
@@ -44,47 +42,20 @@ def free_handles(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def _create(lake: Path, index: Path) -> int:
-    return ss.create(lake, index_path=index).scan().count()
-
-
-def _sync(lake: Path, index: Path) -> int:
-    table = ss.open(lake, index_path=index)
-    table.sync()
-    return table.scan().count()
-
-
-def _scan(lake: Path, index: Path) -> int:
-    return ss.open(lake, index_path=index).scan("n >= 0 AND s <> ''").to_table().num_rows
-
-
-def _list(lake: Path, index: Path) -> int:
-    return ss.open(lake, index_path=index / "none", fallback="list").scan().count()
-
-
-def _verify(lake: Path, index: Path) -> int:
-    assert ss.open(lake, index_path=index).verify(deep=True) == []
+def _build(table: ss.Table, kind: str) -> int:
+    table.create_index("n", kind=kind)
+    assert [i["files_covered"] for i in table.indexes().to_pylist() if i["name"] == f"{kind}(n)"] == [FILES]
     return 2 * FILES
 
 
-def _build(kind: str) -> Callable[[Path, Path], int]:
-    def build(lake: Path, index: Path) -> int:
-        table = ss.open(lake, index_path=index)
-        table.create_index("n", kind=kind)
-        assert [i["files_covered"] for i in table.indexes().to_pylist() if i["name"] == f"{kind}(n)"] == [FILES]
-        return 2 * FILES
-
-    return build
-
-
-ACTIONS = {
-    "create": _create,
-    "sync": _sync,
-    "scan": _scan,
-    "fallback": _list,
-    "verify": _verify,
-    "bloom": _build("bloom"),
-    "secondary": _build("secondary"),
+ACTIONS: dict[str, Callable[[Path, Path], int]] = {  # each returns the number of rows
+    "create": lambda lake, index: ss.create(lake, index_path=index).scan().count(),
+    "sync": lambda lake, index: (table := ss.open(lake, index_path=index)).sync() and table.scan().count(),
+    "scan": lambda lake, index: ss.open(lake, index_path=index).scan("n >= 0 AND s <> ''").to_table().num_rows,
+    "fallback": lambda lake, index: ss.open(lake, index_path=index / "none", fallback="list").scan().count(),
+    "verify": lambda lake, index: 2 * FILES * (ss.open(lake, index_path=index).verify(deep=True) == []),
+    "bloom": lambda lake, index: _build(ss.open(lake, index_path=index), "bloom"),
+    "secondary": lambda lake, index: _build(ss.open(lake, index_path=index), "secondary"),
 }
 
 

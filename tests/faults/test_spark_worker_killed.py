@@ -1,6 +1,6 @@
 """A worker of the cluster is killed, with its executor, in the middle of a build and in the middle of a write.
 
-The job finishes on the worker that is left, or fails; the table is sound, and holds all that was asked for or nothing.
+The job finishes on the other worker, or fails. The table is sound and contains the whole result or nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_cluster import Cluster, package_archive
 
 FILES, ROWS = 8, 60_000
 _WAIT_S_MAX = 300.0  # against a hang
-# Each action says how it ended. The rows that it writes are unlike those that are there.
+# Each action prints how it ended. The rows that it writes differ from the rows in the table.
 DRIVER = f"""
 import sys
 from pathlib import Path
@@ -109,7 +109,7 @@ def _write_lake(lake: Path) -> None:
 def _driver(cluster: Cluster, lake: Path, folder: Path) -> Iterator[subprocess.Popen]:
     options = {
         **cluster.options,
-        # What a lost executor had written is asked for once more, soon; then the task that wrote it runs again.
+        # The output of a lost executor is requested once more, soon; then the task runs again.
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "200ms",
     }

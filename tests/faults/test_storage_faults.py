@@ -1,8 +1,7 @@
-"""An error at every call to the storage, of every action: tried again or reported, and never wrong.
+"""An error at every call to the storage, of every action: retried or reported, and never wrong.
 
-An action that raises has changed nothing that anybody can see, left no file behind (unless it was refused to remove it:
-then its marker stands, so that nobody takes the file for somebody else's), and may be done again. One that does not
-raise is done whole.
+An action that raises has changed no version, left no file (unless the storage refused to remove it) and may be done
+again. One that does not raise is done whole.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import skipstone as ss
 from example_counts import is_thorough
 from faulty_storage import NEED_SPACE, READS, Fault, troubled
 from power_cut_disk import without_flushes
-from table_actions import Action, rows_of, tried, versions_after
+from table_actions import Action, is_table, rows_of, tried, versions_after
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
-METHODS = {  # what each kind of fault has a meaning for
+METHODS = {  # the calls that each kind of fault can meet
     "before": ("stat", "list_folder", *READS, *NEED_SPACE, "delete"),
     "after": (*NEED_SPACE, "delete"),
     "no space": NEED_SPACE,
@@ -32,7 +31,7 @@ METHODS = {  # what each kind of fault has a meaning for
 
 @dataclass
 class Trials:
-    """An action on copies of one lake, and what must come of it."""
+    """An action on copies of one lake, and its result without a fault."""
 
     action: Action
     folder: Path
@@ -59,8 +58,7 @@ class Trials:
         return self.folder / name
 
     def chosen(self, kind: str) -> list[int]:
-        """The calls at which a fault of a kind is tried: all of them, or one of every twelfth sort, and
-        of the next sorts where the next kind is tried."""
+        """The calls that meet a fault: all, or a few of different sorts, others for each kind of fault."""
         if is_thorough():
             numbers = range(1, len(self.calls) + 1)
         else:
@@ -69,14 +67,14 @@ class Trials:
         return [n for n in numbers if self.calls[n - 1][0] in METHODS[kind]]
 
     def attempt(self, kind: str, at: int) -> str:
-        """One fault at one call; what came of it is checked, and named."""
+        """Try one fault at one call and check the table: "succeeded" or "reported"."""
         root = self.copy(f"{kind} {at}")
         before = files_of(root)
         if is_table(root):
-            ss.open(root)  # as in `prepare`: what a process has read, it reads less often
+            ss.open(root)  # as in `prepare`: a process that has read it makes fewer calls
         outcome = "succeeded"
         with troubled(Fault(kind, at)) as fault, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a run that could not be read, and is left out
+            warnings.simplefilter("ignore")  # that a run cannot be read
             try:
                 self.action.act(root)
             except (ss.SkipstoneError, KeyboardInterrupt):
@@ -84,8 +82,8 @@ class Trials:
         call = fault.calls[at - 1] if at <= len(fault.calls) else ("no call", "")
         context = f"{self.action.name}: {kind} call {at}, {' '.join(call)}"
         version = ss.open(root).version if is_table(root) else 0
-        # A clean publishes first and removes then: what it could not remove is reported, and left to the next one. So
-        # it is after an interrupt, which may come after the instant was published.
+        # A clean publishes first and removes files then; the next one removes the rest. An interrupt may also follow
+        # the instant.
         is_late = self.action.is_cleaning or kind == "interrupted"
         last = self.version if outcome == "succeeded" or is_late else self.version - 1
         assert version == self.version if outcome == "succeeded" else self.was <= version <= last, context
@@ -108,14 +106,10 @@ class Trials:
 
     def check_rows(self, table: ss.Table, context: str, version: int | None = None) -> None:
         found = rows_of(table)
-        if found != self.rows[version or table.version]:  # a footer that came short: the file is pending, and reported
+        if found != self.rows[version or table.version]:  # a footer was short: the file is quarantined
             assert [f.kind for f in table.verify()] == ["quarantined"], context
             table.sync()
             assert rows_of(table) == self.rows[self.version], context
-
-
-def is_table(root: Path) -> bool:
-    return any((root / ".skipstone").glob("timeline/*/*.json"))
 
 
 def files_of(root: Path) -> set[Path]:
@@ -124,7 +118,7 @@ def files_of(root: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("action", tried("create", "clean"), ids=lambda action: action.name)
-def test_an_error_at_any_call_to_the_storage_is_tried_again_or_told_of(tmp_path: Path, action: Action) -> None:
+def test_an_error_at_any_call_to_the_storage_is_retried_or_reported(tmp_path: Path, action: Action) -> None:
     trials = Trials(action, tmp_path)
     outcomes = {"succeeded": 0, "reported": 0}
     with without_flushes():

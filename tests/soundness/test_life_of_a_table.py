@@ -27,7 +27,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import examples, is_thorough
-from faults import KilledError, fault_at, flipped, index_files
+from faults import KilledError, flipped, index_files, killed_at
 from faulty_storage import Fault, troubled
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -137,10 +137,10 @@ class Machine(RuleBasedStateMachine):
                 warnings.filterwarnings("ignore", message)
             try:
                 if how == "met":
-                    with troubled(Fault("meanwhile", r.randint(1, 60), meanwhile=lambda: self.meet(r, other))):
+                    with troubled(Fault("other", r.randint(1, 60), other=lambda: self.meet(r, other))):
                         deed.act(table)
                 else:
-                    with fault_at(r.randint(1, 70) if how == "killed" else 0, KilledError, lasting=True):
+                    with killed_at(r.randint(1, 70) if how == "killed" else 0):
                         deed.act(table)
             except KilledError:
                 killed = True

@@ -35,7 +35,7 @@ def empty() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ss.Table]:
-    """Lakes of one's own: copies, which are opened."""
+    """Copies of lakes, opened."""
     origins = [_lake(tmp_path_factory.mktemp("origin"), add).location for add in (0, 1)]
     return lambda path, add=0: ss.open(shutil.copytree(origins[add], path, dirs_exist_ok=True))
 
@@ -69,9 +69,6 @@ def _check_sums() -> ss.CacheInfo:
     return info
 
 
-# -- answers ----------------------------------------------------------------------------------------------------------
-
-
 def test_answers_are_the_same_under_any_budget(tmp_path: Path, lake: Callable) -> None:
     lake(tmp_path)
     for budget_bytes in few_of((0, 500, 5_000, 10_000, 0, 1 << 20), 3):
@@ -84,7 +81,7 @@ def test_answers_are_the_same_under_any_budget(tmp_path: Path, lake: Callable) -
     assert ss.cache_info().used_bytes > 10_000
 
 
-def test_threads_share_a_budget_that_holds_little(tmp_path: Path, lake: Callable) -> None:
+def test_threads_share_a_small_budget(tmp_path: Path, lake: Callable) -> None:
     lakes = [lake(tmp_path / "a"), lake(tmp_path / "b", add=1)]
     ss.set_cache_budget(20_000)
     start = threading.Barrier(4)
@@ -101,10 +98,10 @@ def test_threads_share_a_budget_that_holds_little(tmp_path: Path, lake: Callable
     _check_sums()
 
 
-def test_a_table_that_was_made_again_meets_nothing_of_the_old_one(
+def test_a_table_that_was_created_again_reads_nothing_of_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though every name is the same: names are random, and a copy that was put back has them too."""
+    """Even if all its names are the same."""
     for name, add in (("old", 0), ("new", 1)):
         numbers = iter(range(10_000))
         monkeypatch.setattr(uuid, "uuid4", lambda numbers=numbers: uuid.UUID(int=next(numbers) << 96))
@@ -117,9 +114,6 @@ def test_a_table_that_was_made_again_meets_nothing_of_the_old_one(
     shutil.rmtree(tmp_path / "lake")
     shutil.move(tmp_path / "new" / "lake", tmp_path / "lake")
     _check(ss.open(tmp_path / "lake"), add=1)
-
-
-# -- what is seen of it -----------------------------------------------------------------------------------------------
 
 
 def test_what_one_handle_read_serves_the_next(tmp_path: Path, lake: Callable) -> None:
@@ -139,28 +133,6 @@ def test_what_one_handle_read_serves_the_next(tmp_path: Path, lake: Callable) ->
     assert bytes_read[1] < bytes_read[0] / 2 and misses[1] < misses[0] / 2
 
 
-def test_forget_lets_go_of_one_table(tmp_path: Path, lake: Callable) -> None:
-    tables = [lake(tmp_path / "a"), lake(tmp_path / "b")]
-    for table in tables:
-        _check(table)
-    roots = [table.handle.index_storage.uri for table in tables]
-    assert set(roots) <= set(ss.cache_info().by_root)
-    tables[0].handle.forget()
-    assert roots[0] not in _check_sums().by_root and roots[1] in ss.cache_info().by_root
-    _check(tables[0])
-
-
-def test_the_budget_is_seen_and_odd_ones_are_refused() -> None:
-    ss.set_cache_budget(12_345)
-    assert ss.cache_info().budget_bytes == 12_345
-    for odd in (-1, 1.5, True, "64", None):
-        with pytest.raises(ss.InvalidArgumentError, match="bytes"):
-            ss.set_cache_budget(odd)
-    assert ss.cache_info().budget_bytes == 12_345
-
-
-# -- on its own -------------------------------------------------------------------------------------------------------
-
 _STEPS = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 7), st.integers(0, 1500)),
     st.tuples(st.just("get"), st.integers(0, 7), st.just(0)),
@@ -172,7 +144,7 @@ _STEPS = st.one_of(
 
 
 class _Model:
-    """What a cache must do, by lists: (name, thing, bytes, last question), what was used longest ago first."""
+    """A cache as a list of [name, thing, bytes, last question], least recently used first."""
 
     def __init__(self) -> None:
         self.held: list[list] = []
@@ -200,7 +172,7 @@ class _Model:
         found = self.get(name)
         if found is not None:
             return found
-        idle = 0  # of those used longest ago, how many must go
+        idle = 0  # how many of the least recently used are evicted
         while self.used() - sum(held[2] for held in self.held[:idle]) + size > self.budget:
             if idle == len(self.held) or self.question - self.held[idle][3] <= IDLE_QUESTIONS:
                 return None
@@ -242,12 +214,12 @@ def test_a_cache_does_what_a_list_does(steps: list[tuple[str, int, int]]) -> Non
         assert info.used_bytes == model.used() == sum(info.by_root.values()) and info.entries == len(model.held)
 
 
-def test_what_is_loaded_has_its_room_kept_and_is_loaded_once() -> None:
+def test_room_is_reserved_for_what_is_being_loaded_and_it_is_loaded_once() -> None:
     mine = Cache(3000)
 
     def load() -> str:
         assert mine.load_if_room((("r",), 1), 2000, lambda: "again") is None  # it is being loaded
-        assert mine.load_if_room((("r",), 2), 2000, lambda: "other") is None  # no room beside it
+        assert mine.load_if_room((("r",), 2), 2000, lambda: "other") is None  # no room next to it
         return "first"
 
     assert mine.load_if_room((("r",), 1), 2000, load) == "first"

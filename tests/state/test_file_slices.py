@@ -1,5 +1,5 @@
-"""File slices by name: the rules that tell what of a file group is read, each with the case that breaks without it, and
-the tables that show slices and groups."""
+"""File slices: the rules for which files of a file group are read, each with the case that breaks without it, and the
+tables that list slices and groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log(path: str, instant: str | None = "1", group: str = "g", merge: str = "wh
 
 
 def real_base(root: Path, path: str, values: list[int], instant: str = "1", **more) -> dict:
-    """A base that lies on disk, in a folder beside the table."""
+    """A base that exists on disk, in a folder next to the table."""
     make_file(root, path, {"a": values, "b": [0] * len(values)})
     declared = stats_of(a=(min(values), max(values), 0))
     declared |= {"size_bytes": os.path.getsize(root / path), "row_count": len(values)}
@@ -40,10 +40,7 @@ def slices(table: ss.Table, *names: str, **options) -> list[tuple]:
     return [tuple(row.values()) for row in table.slices(**options).select(names).to_pylist()]
 
 
-# -- the rules --------------------------------------------------------------------------------------------------------
-
-
-def test_rule_20_aggregates_say_nothing_of_files_that_are_merged(tmp_path: Path) -> None:
+def test_rule_20_aggregates_do_not_cover_merged_files(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
     declare(
         table,
@@ -147,8 +144,6 @@ def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None
     assert table.scan("a > 1", mode="read_optimized").count() == 2
     assert "only base files" in plan.explain("log") and "later slice" in plan.explain(str(tmp_path / "b1.parquet"))
     assert table.scan().files().num_rows == 4
-    with pytest.raises(ss.InvalidArgumentError, match="read_optimized"):
-        table.scan(mode="fast")
 
 
 def test_a_filter_over_bases_prunes_slices_whose_logs_are_dead(tmp_path: Path) -> None:
@@ -167,9 +162,6 @@ def test_a_filter_over_bases_prunes_slices_whose_logs_are_dead(tmp_path: Path) -
     assert kept_paths(table, "a = 15") == kept_paths(table, "a = 50") == []
     assert kept_paths(table, "a = 20") == [path]
     assert table.scan("a = 20").count() == 1
-
-
-# -- the tables -------------------------------------------------------------------------------------------------------
 
 
 def test_slices_and_file_groups_show_what_is_there(tmp_path: Path) -> None:
@@ -207,18 +199,12 @@ def test_slices_and_file_groups_show_what_is_there(tmp_path: Path) -> None:
         ("10", False, ["b2", "l2"]),
         ("11", True, []),
     ]
-    assert table.file_groups().to_pylist() == [
-        {
-            "partition": "",
-            "file_group": "g",
-            "slices": 3,
-            "latest_instant": "11",
-            "files": 5,
-            "size_bytes": 4005,
-            "uncompacted_logs": 2,
-        },
-        dict(zip(table.file_groups().column_names, ("", None, 1, None, 1, 1000, 0), strict=True)),
-        dict(zip(table.file_groups().column_names, ("", "h", 1, None, 1, 1000, 1), strict=True)),
+    names = ["partition", "file_group", "slices", "latest_instant", "files", "size_bytes", "uncompacted_logs"]
+    assert table.file_groups().column_names == names
+    assert [tuple(row.values()) for row in table.file_groups().to_pylist()] == [
+        ("", "g", 3, "11", 5, 4005, 2),
+        ("", None, 1, None, 1, 1000, 0),
+        ("", "h", 1, None, 1, 1000, 1),
     ]
     assert slices(ss.open(tmp_path, version=2), "base") == [("b2",), ("plain",), (None,)]
 
@@ -229,13 +215,7 @@ def test_slices_of_one_partition(tmp_path: Path) -> None:
     assert slices(table, "partition", "base", "logs", partition="p=1") == [("p=1", "p=1/f", ["p=1/l"])]
     assert slices(table, "partition") == [("p=1",), ("p=2",)]
     assert table.file_groups("p=2").column("partition").to_pylist() == ["p=2"]
-    with pytest.raises(ss.InvalidArgumentError, match="p=3"):
-        table.slices("p=3")
-    with pytest.raises(ss.InvalidArgumentError, match="latest"):
-        table.slices(latest="yes")
 
-
-# -- writers that meet ------------------------------------------------------------------------------------------------
 
 CHANGES: dict[str, Callable] = {
     "a log in slice 1": lambda tx: tx.add_files(pa.Table.from_pylist([log("late", "1")])),

@@ -1,4 +1,4 @@
-"""Files and partitions of large tables: by number, by path, from a list; against plain dicts."""
+"""Files and partitions of large tables, by number, by path and from a list, against plain dicts."""
 
 import datetime as dt
 import uuid
@@ -12,6 +12,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lake_strategies import add_files, file_ids
 from skipstone.engine import hive
 from skipstone.engine.state import lsm
 from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths
@@ -28,13 +29,13 @@ def named(numbers: range, partitions: int = 7) -> list[str]:
     return [f"day={d}/{u}-0_{i}.parquet" for d, u, i in zip(days, uuids, numbers, strict=True)]
 
 
-def told(paths: list[str]) -> pa.Table:
+def declared(paths: list[str]) -> pa.Table:
     size = pa.array([100 + len(p) for p in paths], pa.int64())
     return pa.table({"path": pa.array(paths, pa.string()), "size_bytes": size, "row_count": size})
 
 
 def create(location, paths: list[str]) -> ss.Table:
-    return ss.create(location, files=told(paths), schema=SCHEMA, partitioning=["day"])
+    return ss.create(location, files=declared(paths), schema=SCHEMA, partitioning=["day"])
 
 
 class TestCreateFromATable:
@@ -51,7 +52,7 @@ class TestCreateFromATable:
         assert found.schema.field("day").type == pa.date32()
 
     def test_partitions_are_inferred_and_statistics_taken(self, tmp_path):
-        files = told([f"year=2024/month={i % 3}/f{i}.parquet" for i in range(30)])
+        files = declared([f"year=2024/month={i % 3}/f{i}.parquet" for i in range(30)])
         bounds = [{"id": {"min": i, "max": i + 1, "null_count": 0}} for i in range(30)]
         files = files.append_column("stats", pa.array(bounds))
         table = ss.create(tmp_path, files=files, schema=pa.schema([("id", pa.int64())]))
@@ -61,11 +62,11 @@ class TestCreateFromATable:
     @pytest.mark.parametrize(
         ("files", "options", "error", "why"),
         [
-            (told(["a"]), {}, ss.InvalidArgumentError, "schema="),
-            (told([]), {"schema": SCHEMA}, ss.NotATableError, "no file"),
-            (told(["a", "a"]), {"schema": SCHEMA}, ss.InvalidArgumentError, "twice"),
-            (told(["a", "./a"]), {"schema": SCHEMA}, ss.InvalidArgumentError, "twice"),
-            (told(["a"]).drop_columns(["size_bytes"]), {"schema": SCHEMA}, ss.SchemaError, "size_bytes"),
+            (declared(["a"]), {}, ss.InvalidArgumentError, "schema="),
+            (declared([]), {"schema": SCHEMA}, ss.NotATableError, "no file"),
+            (declared(["a", "a"]), {"schema": SCHEMA}, ss.InvalidArgumentError, "twice"),
+            (declared(["a", "./a"]), {"schema": SCHEMA}, ss.InvalidArgumentError, "twice"),
+            (declared(["a"]).drop_columns(["size_bytes"]), {"schema": SCHEMA}, ss.SchemaError, "size_bytes"),
         ],
     )
     def test_what_is_missing_is_named(self, tmp_path, files, options, error, why):
@@ -74,36 +75,41 @@ class TestCreateFromATable:
         assert not list((tmp_path / "t").rglob("*.json")) if (tmp_path / "t").exists() else True
 
 
-@settings(max_examples=examples(4, 200), deadline=None)
-@given(
-    steps=st.lists(st.tuples(st.integers(1, 40), st.sets(st.integers(0, 10**6), max_size=5)), min_size=1, max_size=12),
-    data=st.data(),
-)
+_DAYS = [f"day={dt.date(2024, 1, 1) + dt.timedelta(day)}" for day in range(9)]
+_STEP = st.tuples(st.integers(1, 40), st.sets(st.integers(0, 10**6), max_size=5), st.none() | st.sampled_from(_DAYS))
+
+
+@settings(max_examples=examples(8, 200), deadline=None)
+@given(steps=st.lists(_STEP, min_size=1, max_size=12), data=st.data())
 def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_factory, steps, data):
+    """Commits add files, and remove some files and a whole partition, which may return."""
     table = create(tmp_path_factory.mktemp("lake"), named(range(50)))
-    live = dict(zip(table.files()["path"].to_pylist(), table.files()["file_id"].to_pylist(), strict=True))
-    gone: dict[str, int] = {}
-    at = 100
-    for count, picks in steps:
-        new, old = named(range(at, at + count)), sorted({sorted(live)[p % len(live)] for p in picks if live})
+    live, removed, at = file_ids(table), {}, 100
+    for count, picks, emptied in steps:
+        new = named(range(at, at + count), len(_DAYS))
+        old = {sorted(live)[pick % len(live)] for pick in picks if live}
+        old |= {path for path in live if hive.partition_of(path) == emptied}
         at += count
         with table.transaction() as tx:
-            tx.add_files(told(new))
-            if old:
-                tx.remove(old)
-        gone.update({path: live.pop(path) for path in old})
-        found = table.files()
-        live = dict(zip(found["path"].to_pylist(), found["file_id"].to_pylist(), strict=True))
-        assert not gone.keys() & live.keys() and set(new) <= live.keys()
-    table = ss.open(table.location)
-    asked = data.draw(st.lists(st.sampled_from([*live, *gone, "day=2024-01-01/none.parquet", "x"]), max_size=8))
-    assert table.handle.snapshot.find(asked) == {path: live[path] for path in asked if path in live}
-    for partition in table.partitions()["partition"].to_pylist():
-        inside = table.files(partition)
-        assert inside["partition"].to_pylist() == [partition] * inside.num_rows
-        expected = {p: i for p, i in live.items() if hive.partition_of(p) == partition}
+            tx.add_files(declared(new))
+            tx.remove(sorted(old))
+        removed.update({path: live.pop(path) for path in old})
+        live = file_ids(table)
+        assert not removed.keys() & live.keys() and set(new) <= live.keys()
+    paths = data.draw(st.lists(st.sampled_from([*live, *removed, "day=2024-01-01/none.parquet", "x"]), max_size=8))
+    assert ss.open(table.location).handle.snapshot.find(paths) == {path: live[path] for path in paths if path in live}
+    for day in _DAYS:
+        expected = {path: number for path, number in live.items() if hive.partition_of(path) == day}
+        table.handle.forget()
+        fresh = ss.open(table.location)  # it finds the partition by its text, and not by a list of all
+        if not expected:
+            with pytest.raises(ss.InvalidArgumentError, match="no partition"):
+                fresh.files(day)
+            continue
+        inside = fresh.files(day + "/")
+        assert inside["partition"].to_pylist() == [day] * len(expected)
         assert dict(zip(inside["path"].to_pylist(), inside["file_id"].to_pylist(), strict=True)) == expected
-        assert table.files(partition).equals(inside) and table.files(partition).equals(inside)
+        assert fresh.files(day).equals(inside) and fresh.files(day).equals(inside)
     assert len(table.handle.instant.manifest) <= LEVELS_MAX
 
 
@@ -114,7 +120,7 @@ def test_names_of_a_large_table_in_parts(tmp_path):
     table = create(tmp_path, paths)
     with table.transaction() as tx:
         tx.remove(paths[60_000:60_100])
-        tx.add_files(told(["day=2024-01-02/\u00e4nother", "day=2024-01-03/x"]))
+        tx.add_files(declared(["day=2024-01-02/\u00e4nother", "day=2024-01-03/x"]))
     live = sorted([*paths[:60_000], *paths[60_100:], "day=2024-01-02/\u00e4nother", "day=2024-01-03/x"])
     for fresh in (ss.open(tmp_path), ss.open(tmp_path)):  # the first loads compiled code
         assert sorted(fresh.files(columns=["path"])["path"].to_pylist()) == live
@@ -130,21 +136,6 @@ def test_files_in_some_columns_are_those_of_all(tmp_path, partition):
         assert some.num_rows == ss.open(tmp_path).files(partition).num_rows
 
 
-@pytest.mark.parametrize("columns", [["zz"], "path", ["path", "path"], [5], 5])
-def test_columns_that_files_do_not_have_are_refused(tmp_path, columns):
-    table = create(tmp_path, named(range(3)))
-    with pytest.raises(ss.InvalidArgumentError, match="columns="):
-        table.files(columns=columns)
-
-
-def test_a_path_is_found_where_paths_tell_no_partition(tmp_path):
-    files = told([f"{i:05d}.parquet" for i in range(300)])
-    table = ss.create(tmp_path, files=files, schema=SCHEMA.remove(1), partitioning=None)
-    assert list(table.handle.snapshot.find(["00007.parquet", "x"])) == ["00007.parquet"]
-    with pytest.raises(ss.InvalidArgumentError, match="in the table already"), table.transaction() as tx:
-        tx.add_files(told(["00123.parquet"]))
-
-
 def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
     policy = MergePolicy(commit_bytes=4000, levels_max=4)
     monkeypatch.setattr(lsm, "MANIFEST_FORMAT", replace(lsm.MANIFEST_FORMAT, policy=policy))
@@ -153,8 +144,7 @@ def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
     paths = set(table.files()["path"].to_pylist())
     for i in range(40):
         new = named(range(10_000 + 30 * i, 10_030 + 30 * i))
-        with table.transaction() as tx:
-            tx.add_files(told(new))
+        add_files(table, declared(new))
         paths |= set(new)
         assert len(table.handle.instant.manifest) <= 4
         assert first in table.handle.instant.manifest
@@ -219,32 +209,3 @@ def test_many_paths_at_once_are_as_one_by_one(chunks):
     twice = first_twice(given_paths)
     assert (twice is None) == (len(set(plain)) == len(plain))
     assert twice is None or plain.count(twice) > 1
-
-
-@settings(deadline=None, max_examples=examples(8))
-@given(data=st.data())
-def test_the_first_question_of_a_handle_finds_its_partition(tmp_path_factory, data):
-    """Sought by its text alone, and not by a list of all; after commits that add, take out and bring back."""
-    lake = tmp_path_factory.mktemp("lake")
-    live = set(named(range(data.draw(st.integers(1, 40)))))
-    table = create(lake, sorted(live))
-    for commit in range(data.draw(st.integers(0, 4))):
-        days = sorted({hive.partition_of(path) for path in live})
-        day = data.draw(st.none() | st.sampled_from(days))
-        gone = {path for path in live if hive.partition_of(path) == day}
-        new = set(named(range(100 * (commit + 1), 100 * (commit + 1) + data.draw(st.integers(1, 9))), 9))
-        with table.transaction() as tx:
-            tx.add_files(told(sorted(new)))
-            tx.remove(sorted(gone))
-        live = live - gone | new
-    for day in {hive.partition_of(path) for path in named(range(9), 9)}:
-        wanted = {path for path in live if hive.partition_of(path) == day}
-        table.handle.forget()
-        with ss.open(lake) as fresh:
-            if wanted:
-                found = fresh.files(day + "/")
-                assert set(found["path"].to_pylist()) == wanted
-                assert set(found["partition"].to_pylist()) == {day}
-            else:
-                with pytest.raises(ss.InvalidArgumentError, match="no partition"):
-                    fresh.files(day)

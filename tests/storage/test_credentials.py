@@ -1,4 +1,4 @@
-"""Nothing that is shown holds a credential: no message, no traceback with all that it chains, no repr, no log."""
+"""No message, traceback, repr or log shows a credential."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from faulty_object_store import Twin, twin_stores
+from lake_strategies import add_files
 from skipstone.engine.storage import StorageOptions, object_client, open_storage
 from skipstone.engine.storage.object_client import scrubbed
 
@@ -54,7 +55,6 @@ def _shown(action: Callable[[], object], error: type[Exception] = ss.SkipstoneEr
 
 
 def _is_clean(shown: str) -> bool:
-    """Lines of code in a traceback are not what is shown: they name variables, never values."""
     return not any(HIDDEN in line for line in shown.splitlines())
 
 
@@ -82,7 +82,7 @@ def test_an_endpoint_of_the_environment_is_not_shown_either(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("location", LOCATIONS)
-def test_a_location_that_holds_credentials_is_refused_and_not_shown(location: str) -> None:
+def test_a_location_with_credentials_is_refused_and_not_shown(location: str) -> None:
     with twin_stores(bucket=Twin()):
         table = ss.create("s3://bucket/lake", schema=pa.schema([("x", pa.int64())]))
         for action in (
@@ -95,8 +95,7 @@ def test_a_location_that_holds_credentials_is_refused_and_not_shown(location: st
 
 
 def _added(table: ss.Table, files: object) -> None:
-    with table.transaction() as tx:
-        tx.add_files(files)
+    add_files(table, files)
 
 
 def test_nothing_that_is_made_of_options_shows_them(caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +157,7 @@ def test_no_error_of_another_package_shows_what_it_was_given(source: str, monkey
     assert "cannot read its log" in shown and NOWHERE in shown and _is_clean(shown)
 
 
-def test_secrets_are_blotted_out_as_they_stand_in_a_url_too() -> None:
+def test_secrets_are_blotted_out_in_urls_too() -> None:
     options = StorageOptions({**KEYS, "sas_token": f"sv=1&sig={HIDDEN}"})
     for text in ("AKID-hidden-id", "hidden/secret+key", "hidden%2Fsecret%2Bkey", f"sv=1&sig={HIDDEN}"):
         assert HIDDEN not in scrubbed(f"a request, {text}, and more", options)

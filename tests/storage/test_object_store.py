@@ -9,9 +9,9 @@ import logging
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from lake_strategies import remove_files, write_rows
 from seaweed_server import KEY, SECRET, Server
 from skipstone.engine.storage import (
     FileMissingError,
@@ -71,7 +72,7 @@ def numbers_of(plan: ss.Plan) -> list[int]:
 
 
 def test_a_lake_in_a_bucket(store: ObjectStorage, root: str, s3_server: Server) -> None:
-    """create from what lies there, scan, write, add, remove, sync, time travel: every answer as on a local disk."""
+    """Create, scan, write, add, remove, sync, time travel: every answer as on a local disk."""
     for day in (0, 1, 2):
         put_parquet(store, f"day={day}/a.parquet", rows(0, 300).filter(pc.equal(rows(0, 300)["day"], day)).drop("day"))
     store.put("day=1/_SUCCESS", b"")
@@ -85,10 +86,12 @@ def test_a_lake_in_a_bucket(store: ObjectStorage, root: str, s3_server: Server) 
     assert plan.to_table().to_pylist() == [{"id": "key-123", "n": 123, "day": 0}]
     assert plan.files().num_rows == 1 and plan.row_groups().num_rows == 1
     with table.transaction() as tx:
-        tx.write(rows(300, 400))
+        with ss.TaskWriter(pickle.loads(pickle.dumps(tx.task_spec()))) as task:  # with what opens the store
+            task.write(rows(300, 400))
+        tx.add_task(task.result)
     put_parquet(store, "day=2/b.parquet", pa.table({"id": ["late"], "n": pa.array([1000], pa.int64())}))
     with table.transaction() as tx:
-        tx.add_files([f"{root}/day=2/b.parquet"])  # by its URI: known by its path in the table
+        tx.add_files([f"{root}/day=2/b.parquet"])  # the table stores its path below the root
         tx.remove(["day=0/a.parquet"])
     assert "day=2/b.parquet" in table.files().column("path").to_pylist()
     expected = [n for n in range(400) if n >= 300 or n % 3] + [1000]
@@ -98,7 +101,7 @@ def test_a_lake_in_a_bucket(store: ObjectStorage, root: str, s3_server: Server) 
     other = ss.open(root, storage_options=options)
     assert (other.version, numbers_of(other.scan())) == (4, expected)
     assert numbers_of(ss.open(root, version=1, storage_options=options).scan()) == list(range(300))
-    assert other.sync() == 4, "what was removed lies there still, and nothing is new"
+    assert other.sync() == 4, "removed files are still there, and no file is new"
     assert other.verify(deep=True) == []
 
     other.savepoint("full")
@@ -132,16 +135,15 @@ def test_sync_sees_an_object_overwritten_with_another_of_the_same_size(
     assert table.sync() == 3 and table.scan().count() == 0
 
 
-def test_what_was_taken_out_stays_out_until_it_is_put_again(store: ObjectStorage, root: str, s3_server: Server) -> None:
+def test_a_removed_file_is_not_added_until_it_is_put_again(store: ObjectStorage, root: str, s3_server: Server) -> None:
     put_parquet(store, "f.parquet", rows(0, 5).drop("day"))
     table = ss.create(root, storage_options=s3_server.options)
-    with table.transaction() as tx:
-        tx.remove(["f.parquet"])
+    remove_files(table, ["f.parquet"])
     assert table.sync() == 2
     time.sleep(1.1)  # times have whole seconds, and an etag of the same bytes is the same
     put_parquet(store, "f.parquet", rows(0, 5).drop("day"))
     result = table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-    assert "data" not in result["kind"].to_pylist(), "it is another's, and was not taken out"
+    assert "data" not in result["kind"].to_pylist(), "it is another file, which was not removed"
     assert table.sync() == table.version and numbers_of(table.scan()) == list(range(5))
 
 
@@ -157,8 +159,7 @@ def test_a_lake_that_was_copied_into_a_bucket(
         table.sync()
         table.create_index("n", kind="secondary")
         table.create_index("id", kind="bloom")
-        with table.transaction() as tx:
-            tx.write(rows(30, 40))
+        write_rows(table, rows(30, 40))
     other = pa.concat_tables([rows(10, 19), rows(20, 21)])
     pq.write_table(other, lake / "1.parquet", compression="NONE", use_dictionary=False)
     time.sleep(1.1)  # of one that has no etag the time counts, in seconds
@@ -200,7 +201,7 @@ def test_a_delta_table_in_a_bucket(root: str, s3_server: Server) -> None:
 
 
 def test_an_iceberg_table_in_a_bucket(root: str, s3_server: Server, tmp_path: Path) -> None:
-    """pyiceberg's own options, which have dots in their names, stand beside ours."""
+    """pyiceberg's own options, which have dots in their names, are passed with ours."""
     catalogs = pytest.importorskip("pyiceberg.catalog.sql")
     own = {
         "s3.endpoint": s3_server.options["endpoint_url"],
@@ -226,65 +227,25 @@ def test_an_object_overwritten_while_it_is_read_is_found_out(store: ObjectStorag
         file.read(10)
 
 
-@pytest.mark.parametrize("where", ["index in the bucket", "data in the bucket", "another prefix"])
-def test_the_index_may_lie_in_another_storage(
-    where: str, store: ObjectStorage, root: str, s3_server: Server, tmp_path: Path
+@pytest.mark.parametrize(
+    ("data", "index", "suffixes"),
+    [
+        ("{here}", "{root}/index", {".parquet"}),
+        ("{root}/data", "{here}", {".sbf", ".json", ""}),
+        ("{root}/data", "{root}/index", set()),
+    ],
+)
+def test_the_index_may_be_in_another_storage(
+    data: str, index: str, suffixes: set[str], root: str, s3_server: Server, tmp_path: Path
 ) -> None:
-    local = str(tmp_path / "here")
-    data, index = {
-        "index in the bucket": (local, f"{root}/index"),
-        "data in the bucket": (f"{root}/data", local),
-        "another prefix": (f"{root}/data", f"{root}/index"),
-    }[where]
+    data, index = (place.format(here=tmp_path / "here", root=root) for place in (data, index))
     options = s3_server.options
     table = ss.create(data, schema=SCHEMA, partitioning=["day"], index_path=index, storage_options=options)
     table.create_index("id", kind="bloom")
-    with table.transaction() as tx:
-        tx.write(rows(0, 90))
+    write_rows(table, rows(0, 90))
     again = ss.open(data, index_path=index, storage_options=options)
     assert numbers_of(again.scan("id = 'key-7'")) == [7] and again.sync() == again.version
-    (tmp_path / "here").mkdir(exist_ok=True)
-    here = {p.suffix for p in (tmp_path / "here").rglob("*") if p.is_file()}
-    assert (
-        here
-        == {
-            "index in the bucket": {".parquet"},
-            "data in the bucket": {".sbf", ".json", ""},
-            "another prefix": set(),
-        }[where]
-    )
-
-
-def test_tasks_and_plans_carry_what_opens_the_store(root: str, s3_server: Server) -> None:
-    """A writer elsewhere, and a reader of a dataset, need no more than they are handed."""
-    table = ss.create(root, schema=SCHEMA, partitioning=["day"], storage_options=s3_server.options)
-    with table.transaction() as tx:
-        spec = pickle.loads(pickle.dumps(tx.task_spec()))
-        with ss.TaskWriter(spec) as task:
-            task.write(rows(0, 30))
-        tx.add_task(task.result)
-    found = table.scan("n < 5").fragments()
-    assert sorted(found.to_table(filter=pc.field("n") < 5).column("n").to_pylist()) == list(range(5))
-    context = pickle.loads(pickle.dumps(table.scan("n < 5").planning.context))
-    assert open_storage(context.location, context.storage_options).stat(table.files()["path"][0].as_py()).size_bytes > 0
-
-
-def test_a_needle_takes_few_requests(store: ObjectStorage, root: str, s3_server: Server) -> None:
-    """Each is counted where it is made; on the way to the rows only the file that has them is touched."""
-    table = ss.create(root, schema=SCHEMA, partitioning=["day"], storage_options=s3_server.options)
-    table.create_index("id", kind="bloom")
-    for part in range(4):
-        with table.transaction() as tx:
-            tx.write(rows(part * 3000, part * 3000 + 3000))
-    table.handle.forget()
-    cold = ss.open(root, storage_options=s3_server.options)
-    plan = cold.scan("id = 'key-4321'")
-    assert plan.to_table().num_rows == 1
-    index_requests, index_bytes, _ = cold.handle.index_storage.reading()
-    data_requests, data_bytes, _ = cold.handle.storage.reading()
-    print(f"\nindex {index_requests} requests {index_bytes:,} B, data {data_requests} requests {data_bytes:,} B")
-    assert index_requests <= 32, "six runs of the filter among them, which nobody has merged yet"
-    assert data_requests <= 4, "a look at the file, its footer, the key column, the others"
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == suffixes
 
 
 # -- the storage -------------------------------------------------------------------------------------------------------
@@ -312,7 +273,7 @@ def test_a_listing_agrees_with_a_look_at_each_file(store: ObjectStorage) -> None
     assert [f.path for f in files] == ["f.parquet"] and sorted(folders) == ["deep", "p=1", "p=a%2Fb", "p=ü"]
     found = [file for folder in ("", "p=a%2Fb", "p=ü", "deep/er", "p=1") for file in store.list_folder(folder)[0]]
     assert sorted(f.path for f in found) == sorted(names)
-    assert all(store.stat(f.path) == f for f in found), "identities that a listing tells are those of the files"
+    assert all(store.stat(f.path) == f for f in found), "a listing returns the identities of the files"
     assert store.list_folder("p") == ([], []) and store.list_folder("deep") == ([], ["er"])
     store.delete("f.parquet")
     store.delete("f.parquet")
@@ -338,46 +299,16 @@ def test_what_is_created_is_whole_or_absent(store: ObjectStorage) -> None:
     assert store.stat("empty").size_bytes == 0 and store.read("empty") == b""
 
 
-_RACER = """
-import json, sys
-import skipstone as ss
-from skipstone.engine.storage import open_storage
-uri, options, me = sys.argv[1], json.loads(sys.stdin.readline()), sys.argv[2]
-store = open_storage(uri, options)
-print("ready", flush=True)
-for line in sys.stdin:
-    print(store.put_if_absent("race/" + line.strip(), f"process {me} {line}".encode()), flush=True)
-"""
-
-
-def test_of_processes_one_wins(store: ObjectStorage, root: str, s3_server: Server) -> None:
-    import json
-
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _RACER, root, str(me)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for me in range(2)
-    ]
-    try:
-        for racer in racers:
-            racer.stdin.write(json.dumps(s3_server.options) + "\n")
-            racer.stdin.flush()
-        assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 2
+def test_one_of_several_conditional_puts_wins(store: ObjectStorage, root: str, s3_server: Server) -> None:
+    stores = [open_storage(root, s3_server.options) for _ in range(4)]
+    with ThreadPoolExecutor(len(stores)) as pool:
         for number in range(4):
-            for racer in racers:
-                racer.stdin.write(f"{number}\n")
-                racer.stdin.flush()
-            output = [racer.stdout.readline().strip() for racer in racers]
-            assert sorted(output) == ["False", "True"]
-            assert store.read(f"race/{number}") == f"process {output.index('True')} {number}\n".encode()
-    finally:
-        for racer in racers:
-            racer.kill()
-            racer.communicate()
+            put = lambda me, path=f"race/{number}": stores[me].put_if_absent(path, b"%d" % me)  # noqa: E731
+            won = list(pool.map(put, range(len(stores))))
+            assert won.count(True) == 1 and store.read(f"race/{number}") == b"%d" % won.index(True)
 
 
-# -- paths, options and what they must not tell ------------------------------------------------------------------------
+# -- paths, options, credentials -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -436,7 +367,7 @@ def test_options_are_checked_and_never_shown(root: str, s3_server: Server, tmp_p
 @pytest.mark.parametrize(
     "wrong", [{"aws_secret_access_key": "a-wrong-secret-0123"}, {"aws_access_key_id": "a-wrong-key-0123"}]
 )
-def test_signatures_are_checked_and_refusals_told(wrong: dict, root: str, s3_server: Server) -> None:
+def test_wrong_signatures_are_reported(wrong: dict, root: str, s3_server: Server) -> None:
     given = {**s3_server.options, **wrong}
     for do in (
         lambda: ss.open(root, storage_options=given),
@@ -449,15 +380,9 @@ def test_signatures_are_checked_and_refusals_told(wrong: dict, root: str, s3_ser
         with pytest.raises(ss.StorageError, match=r"access denied .*check the credentials") as raised:
             do()
         assert_no_secret(str(raised.value) + repr(raised.value), given)
-        assert raised.value.__cause__ is None and raised.value.__suppress_context__, "what obstore says holds more"
-
-
-def test_a_server_that_is_not_there(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipstone.engine.storage.object_client.pause", lambda attempt: None)
-    given = {"endpoint_url": "http://127.0.0.1:1", "key": KEY, "secret": SECRET, "region_name": "x"}
-    with pytest.raises(ss.StorageError, match=r"does not answer as it should .*check endpoint and network") as raised:
-        ss.open(root, storage_options=given)
-    assert_no_secret(str(raised.value), given)
+        assert raised.value.__cause__ is None and raised.value.__suppress_context__, (
+            "the message of obstore contains more"
+        )
 
 
 def test_nothing_there(root: str, s3_server: Server) -> None:
@@ -483,10 +408,10 @@ def assert_no_secret(text: str | bytes, options: dict) -> None:
             assert value.encode() not in data, f"{name} is written"
 
 
-def test_credentials_are_told_nowhere(
+def test_credentials_are_written_nowhere(
     root: str, s3_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture
 ) -> None:
-    """In no file of ours, local or in the bucket, no log, no output. What is shown of objects: test_credentials.py."""
+    """In none of our files, local or in the bucket, no log, no output. test_credentials.py tests what objects show."""
     caplog.set_level(logging.DEBUG)
     options = s3_server.options
     index = str(tmp_path / "index")
@@ -495,8 +420,7 @@ def test_credentials_are_told_nowhere(
         ss.create(f"{root}/b", schema=SCHEMA, partitioning=["day"], index_path=index, storage_options=options),
     ):
         table.create_index("id", kind="bloom")
-        with table.transaction() as tx:
-            tx.write(rows(0, 60))
+        write_rows(table, rows(0, 60))
         print(table.scan("id = 'key-7'").to_table())
     files = [p.read_bytes() for p in Path(index).rglob("*") if p.is_file()]
     client = open_storage(root, options)
@@ -521,27 +445,8 @@ def test_credentials_from_the_environment(root: str, s3_server: Server, monkeypa
     assert "another-secret" not in str(raised.value)
 
 
-def test_the_command_line(root: str, s3_server: Server, capfd: pytest.CaptureFixture) -> None:
-    from skipstone.commands.app import main
-
-    ss.create(root, schema=SCHEMA, partitioning=["day"], storage_options=s3_server.options).close()
-    given = [part for name, value in s3_server.options.items() for part in ("--storage-option", f"{name}={value}")]
-    with pytest.raises(SystemExit) as ended:
-        main(["history", root, *given, "--json"])
-    out, _ = capfd.readouterr()
-    assert ended.value.code in (0, None) and '"create"' in out
-    with pytest.raises(SystemExit) as ended:
-        main(["scan", root, "--where", "n = 1", "--count", *given])
-    assert ended.value.code in (0, None)
-    with pytest.raises(SystemExit) as ended:
-        main(["ls", root, *given, "--storage-option", "nothing"])
-    out, err = capfd.readouterr()
-    assert ended.value.code == 2 and "NAME=VALUE" in err
-    assert_no_secret(out + err, s3_server.options)
-
-
-def test_a_forked_process_is_told_so(root: str, s3_server: Server) -> None:
-    """By a handle that it inherited, and by one that it opens itself, which else would wait for ever."""
+def test_a_forked_process_gets_an_error(root: str, s3_server: Server) -> None:
+    """From a handle that it inherited, and from one that it opens. Without the error both would hang."""
     table = ss.create(root, schema=pa.schema([("id", pa.int64())]), storage_options=s3_server.options)
     for work in (table.refresh, table.history, lambda: ss.open(root, storage_options=s3_server.options)):
         pid = os.fork()
@@ -557,7 +462,7 @@ def test_a_forked_process_is_told_so(root: str, s3_server: Server) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_obstore_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_obstore_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ss.StorageError, match=r"pip install 'skipstone\[cloud\]'"):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib.util
 import io
 import re
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import only_in_test_all
+from lake_strategies import write_rows
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 BENCH = Path(__file__).parents[2] / "bench"
@@ -48,13 +47,8 @@ def bucket(request: pytest.FixtureRequest, waits: ModuleType) -> Iterator[Any]:
         table.create_index("id", kind="bloom")
         table.create_index("id", kind="secondary")
         for commit in range(request.param):
-            write(table, waits.rows(1_000_000 + 100 * commit, 100))
+            write_rows(table, waits.rows(1_000_000 + 100 * commit, 100))
         yield bucket
-
-
-def write(table: ss.Table, rows: pa.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(rows)
 
 
 def counted(bucket: Any, work: Callable[[], Any]) -> int:
@@ -95,7 +89,7 @@ def test_a_cold_needle_without_a_secondary_index(waits: ModuleType) -> None:
         table = ss.create(LAKE)
         table.create_index("id", kind="bloom")
         for commit in range(12):
-            write(table, waits.rows(1_000_000 + 100 * commit, 100))
+            write_rows(table, waits.rows(1_000_000 + 100 * commit, 100))
         where = needle(waits, 1_000_555)
         waits.forget()
         plan = counted(bucket, lambda: ss.open(LAKE).scan(where).files())
@@ -112,23 +106,9 @@ def test_events_count_the_waits(bucket: Any, waits: ModuleType) -> None:
     stop = ss.observe(events.append)
     waited = counted(bucket, table.scan(needle(waits, 56_789)).files)
     assert 0 < waited <= events[-1].figures["waits"] <= events[-1].figures["requests"]
-    write(table, waits.rows(3_000_000, 10))
+    write_rows(table, waits.rows(3_000_000, 10))
     assert events[-1].name == "commit" and 2 <= events[-1].figures["waits"] <= events[-1].figures["requests"]
     stop()
-
-
-@only_in_test_all
-def test_a_needle_in_a_large_index(waits: ModuleType) -> None:
-    """The blocks of a run of five million ids are named by nodes of 157 kB: they come with its end."""
-    with waits.far_bucket() as bucket:
-        waits.put_files(bucket, "lake", waits.FILES, waits.ROWS_A_FILE, waits.ROW_GROUP_ROWS)
-        table = ss.create(LAKE)
-        table.create_index("id", kind="bloom")
-        table.create_index("id", kind="secondary")
-        for number in (0, 1_250_000, 4_999_999):
-            where = needle(waits, number)
-            assert waited_cold(bucket, waits, lambda where=where: ss.open(LAKE).scan(where).files(), 3) <= 3
-            assert waited_cold(bucket, waits, lambda where=where: ss.open(LAKE).scan(where).to_table(), 4) <= 4
 
 
 def test_the_end_of_a_large_run_comes_with_the_nodes_of_its_index(waits: ModuleType) -> None:
@@ -167,7 +147,7 @@ def test_a_cold_row_of_included_columns(waits: ModuleType) -> None:
         table = ss.create(LAKE)
         table.create_index("id", kind="secondary", include=["n"])
         for commit in range(12):
-            write(table, waits.rows(1_000_000 + 100 * commit, 100))
+            write_rows(table, waits.rows(1_000_000 + 100 * commit, 100))
         for number in (12_345, 1_000_555):
             where = needle(waits, number)
             waits.forget()
@@ -190,47 +170,12 @@ def test_a_value_that_statistics_know(bucket: Any, waits: ModuleType) -> None:
 def test_a_small_commit(bucket: Any, waits: ModuleType) -> None:
     """Data; what the data are; what came since and the runs to be merged; runs; instant; hint."""
     table = ss.open(LAKE)
-    write(table, waits.rows(2_000_000, 100))
+    write_rows(table, waits.rows(2_000_000, 100))
     firsts = (2_000_100, 2_000_200, 2_000_300)
-    numbers = [counted(bucket, lambda first=first: write(table, waits.rows(first, 100))) for first in firsts]
+    numbers = [counted(bucket, lambda first=first: write_rows(table, waits.rows(first, 100))) for first in firsts]
     assert min(numbers) <= 6 and max(numbers) <= 8, "a filter run that is merged, and not small, is read in three"
     assert ss.open(LAKE).scan(needle(waits, 2_000_250)).to_table()["n"].to_pylist() == [2_000_250]
     assert ss.open(LAKE).verify(deep=True) == []
-
-
-class _Dying:
-    """A store of which nothing is requested any more once an instant is there."""
-
-    def __init__(self, store: Any):
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def put(self, key: str, data: Any, **options: Any) -> Any:
-        if key.endswith("timeline/HINT"):
-            raise OSError("killed")
-        return self._store.put(key, data, **options)
-
-
-def test_what_follows_the_instant_may_never_be_done(waits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hint: later openers see the version, and a transaction that has ended."""
-    with waits.far_bucket() as bucket:
-        table = ss.create(LAKE, schema=waits.rows(0, 1).schema)
-        store = bucket._store
-        monkeypatch.setattr(bucket, "_store", _Dying(store))
-        for first in (0, 100):
-            write(table, waits.rows(first, 100))
-        monkeypatch.setattr(bucket, "_store", store)
-        waits.forget()
-        other = ss.open(LAKE, strict=True)
-        assert (other.version, other.scan().count(), other.verify(deep=True)) == (3, 200, [])
-        assert other.history()["state"].to_pylist() == ["completed"] * 3
-        assert other.sync() == 3, "the data files are no news"
-        removed = other.clean(min_age=dt.timedelta(0))
-        assert (removed.num_rows, other.version) == (0, 3), "nothing is given up"
-        write(other, waits.rows(200, 100))
-        assert sorted(ss.open(LAKE).scan().to_table()["n"].to_pylist()) == list(range(300))
 
 
 def test_footers_are_read_many_at_once(bucket: Any, waits: ModuleType) -> None:
@@ -239,11 +184,11 @@ def test_footers_are_read_many_at_once(bucket: Any, waits: ModuleType) -> None:
 
 
 def test_a_hint_is_never_believed(bucket: Any, waits: ModuleType) -> None:
-    """The copy of an instant in the hint only says what may be read early: an old one, another's, one cut short or
-    changed gives the same answers."""
+    """The copy of an instant in the hint is only used to read early: an old, foreign, cut or changed copy gives the
+    same answers."""
     table, where = ss.open(LAKE), needle(waits, 3_000_050)
     before = bucket.get("lake/.skipstone/timeline/HINT").bytes().to_bytes()
-    write(table, waits.rows(3_000_000, 100))
+    write_rows(table, waits.rows(3_000_000, 100))
     after = bucket.get("lake/.skipstone/timeline/HINT").bytes().to_bytes()
     line, _, copy = after.partition(b"\n")
     old_copy = before.partition(b"\n")[2]

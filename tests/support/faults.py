@@ -1,83 +1,101 @@
-"""Making things go wrong: bytes that flip, disks that refuse, processes that die at any step.
+"""Faults on a local disk: bytes that flip, processes that die at any call, another writer in between.
 
-Power is never cut here, so under a `FaultyOs` nothing is flushed to the disk: a call of `fsync` is counted, not made.
-
-FaultyOs        stands in for the `os` module of the local storage: counts its calls, and from one of them on raises
-fault_at(n)     context: the n-th call to the disk, and where `lasting` every later one, raises
-index_files     the files of an index by kind: instants, manifest runs, index runs, task index files, the hint
-flipped(path)   context: one bit of a file is wrong
+watched_disk(make)     context: the local storage makes its calls to the disk by `make`
+killed_at(n)           context: the process dies at the n-th call to the disk
+before_publishing      another writer acts just before a handle publishes a version
+index_files            the files of an index by kind: instants, manifest runs, index runs, task index files, the hint
+flipped(path)          context: one byte of a file is wrong
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import skipstone as ss
+from skipstone.engine.state import Instant
 from skipstone.engine.storage import local
+from skipstone.hfile_like import source
 
-CALLS = ("open", "rename", "link", "unlink", "fsync", "mkdir", "stat", "pread", "scandir", "write")
+CALLS = (
+    *("open", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir", "stat", "pread", "scandir"),
+    "write",
+)
 
 
-class KilledError(BaseException):
-    """What a process feels of SIGKILL: nothing that it does from here on has any effect."""
+class _WatchedOs:
+    """Stands in for the `os` module: `make(name, *arguments)` makes each call to the disk."""
 
+    def __init__(self, make: Callable[..., Any]):
+        self._make = make
 
-class FaultyOs:
-    """The `os` module, its calls to the disk counted; `fault()` is raised at call `at`, and after it if lasting."""
-
-    def __init__(self, at: int, fault: Callable[[], BaseException], lasting: bool, counted: Sequence[str]):
-        self.calls, self._at, self._fault, self._lasting, self.counted = 0, at, fault, lasting, counted
-
-    def __getattr__(self, name: str):
-        found = getattr(os, name)
-        if name not in self.counted:
-            return found
-
-        def counted(*args, **kwargs):
-            self.step()
-            return None if name == "fsync" else found(*args, **kwargs)
-
-        return counted
-
-    def step(self) -> None:
-        self.calls += 1
-        if self.calls == self._at or (self._lasting and 0 < self._at < self.calls):
-            raise self._fault()
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(self._make, name) if name in CALLS else getattr(os, name)
 
 
 @contextlib.contextmanager
-def fault_at(
-    at: int, fault: Callable[[], BaseException], lasting: bool = False, counted: Sequence[str] = CALLS
-) -> Iterator[FaultyOs]:
-    """The local storage's `at`-th call to the disk (1 and up) raises `fault()`; 0 only counts."""
-    shim = FaultyOs(at, fault, lasting, counted)
+def watched_disk(make: Callable[..., Any], opened: Callable[..., Any] = builtins.open) -> Iterator[None]:
+    """The local storage makes its calls of `os` by `make(name, *arguments)`, and opens files by `opened`."""
+    before = local.os, source.os, getattr(local, "open", builtins.open)
+    local.os = source.os = _WatchedOs(make)  # type: ignore[attr-defined, assignment]
+    local.open = opened  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        local.os, source.os, local.open = before  # type: ignore[attr-defined]
+
+
+def make_unflushed(name: str, *arguments: Any, **options: Any) -> Any:
+    """Make a call of `os`, except a flush."""
+    return None if name == "fsync" else getattr(os, name)(*arguments, **options)
+
+
+class KilledError(BaseException):
+    """Nothing that a process does after this has an effect."""
+
+
+class Death:
+    """Counts calls to the disk; call `at` and all later ones raise a KilledError. 0 only counts."""
+
+    def __init__(self, at: int):
+        self.calls, self._at = 0, at
+
+    def step(self) -> None:
+        self.calls += 1
+        if 0 < self._at <= self.calls:
+            raise KilledError
+
+
+@contextlib.contextmanager
+def killed_at(at: int) -> Iterator[Death]:
+    """The process dies at the local storage's `at`-th call to the disk. Power is not cut, so nothing is flushed."""
+    death = Death(at)
+
+    def make(name: str, *arguments: Any, **options: Any) -> Any:
+        death.step()
+        return make_unflushed(name, *arguments, **options)
 
     class Written(io.BufferedWriter):
-        def write(self, data) -> int:
-            if "write" in counted:
-                shim.step()
+        def write(self, data: Any) -> int:
+            death.step()
             return super().write(data)
 
-    def opened(path, mode="r"):
-        shim.step()
+    def opened(path: str, mode: str = "r") -> Any:
+        death.step()
         return Written(io.FileIO(path, "w")) if mode == "wb" else builtins.open(path, mode)
 
-    before = local.os
-    local.os, local.open = shim, opened  # type: ignore[attr-defined]
-    try:
-        yield shim
-    finally:
-        local.os = before
-        del local.open  # type: ignore[attr-defined]
+    with watched_disk(make, opened):
+        yield death
 
 
 def index_files(table: ss.Table) -> dict[str, list[Path]]:
-    """The files under the index root by what they are."""
+    """The files of an index by kind."""
     root = Path(table.handle.index_storage.root)
     instant = table.handle.instant
     return {
@@ -90,9 +108,21 @@ def index_files(table: ss.Table) -> dict[str, list[Path]]:
     }
 
 
+def before_publishing(table: ss.Table, work: Callable[[], object]) -> None:
+    """`work` is done once, just before this handle publishes its next version."""
+    timeline, publish = table.handle.timeline, table.handle.timeline.publish
+
+    def work_then_publish(instant: Instant) -> bool:
+        timeline.publish = publish
+        work()
+        return publish(instant)
+
+    timeline.publish = work_then_publish
+
+
 @contextlib.contextmanager
 def flipped(path: Path, offset: int, mask: int = 0x10) -> Iterator[None]:
-    """One byte of a file differs inside the block; size and time stay as they were."""
+    """One byte of a file differs inside the block; its size and time do not."""
     data, times = path.read_bytes(), path.stat()
     wrong = bytearray(data)
     wrong[offset] ^= mask

@@ -1,12 +1,11 @@
-"""An object store in memory that goes wrong when it is told to: the client of obstore, as `ObjectStorage` uses it.
+"""An object store in memory with faults: a client of obstore, as `ObjectStorage` uses it.
 
-It answers as S3 does, in obstore's errors and words. What a real server is not made to do on demand, it does at a call
-of one's choice:
+It answers like S3, with obstore's errors and messages. At a chosen call it has a fault:
 
     busy       503 SlowDown: nothing was done
-    lost       the thing was done, and the answer never came
-    late       a put gives an error now, and is done all the same while others work
-    conflict   409 on a conditional put: two at once, nobody won
+    lost       the request was done, and the answer was lost
+    late       a put raises an error now, and is done later
+    conflict   409 on a conditional put: two at once, neither was done
     short      a read whose body ends before it should
     denied     403
 
@@ -41,7 +40,7 @@ class Stored:
 
 
 class Result:
-    """What `get` gives."""
+    """What `get` returns."""
 
     def __init__(self, meta: dict, data: bytes):
         self.meta, self._data = meta, data
@@ -63,15 +62,13 @@ class Twin:
         self._lock = threading.RLock()
 
     def fault_at(self, kind: str, call: int, lasting: bool = False) -> None:
-        """Call number `call` (1 and up, counted from now) meets a fault; all later ones too, where it is lasting."""
+        """Call number `call` (1 and up, counted from now) meets a fault; all later calls too if it is lasting."""
         self.calls, self._fault, self.faults = 0, (kind, call, lasting), 0
         self.log.clear()
 
     def fault_from(self, kind: str, name: str, part: str) -> None:
-        """The first call `name` to a path that holds `part`, and all after it, meet a fault.
-
-        How many calls come before it may differ from run to run: threads read ahead, and what is slow is asked again.
-        """
+        """The first call `name` to a path that contains `part`, and all calls after it, meet a fault. (The number of
+        calls before it differs from run to run, because threads read ahead.)"""
         self._fault, self._fault_from = None, (kind, name, part)
 
     def heal(self) -> None:
@@ -79,7 +76,7 @@ class Twin:
         self._fault = self._fault_from = None
 
     def settle(self) -> None:
-        """No more faults, and what was late arrives."""
+        """No more faults, and late puts are done."""
         self.heal()
         with self._lock:
             for arrive in self._late:
@@ -183,7 +180,7 @@ class Twin:
 
 
 def _text(method: str, path: str, status: int, reason: str, code: str) -> str:
-    body = f"<Error><Code>{code}</Code><Message>{reason}, says the twin</Message><Key>{path}</Key></Error>"
+    body = f"<Error><Code>{code}</Code><Message>{reason}, an error of the twin</Message><Key>{path}</Key></Error>"
     return (
         f"Error performing {method} https://twin/{path}?X-Amz-Signature=0123456789abcdef in 1ms - Server returned "
         f"non-2xx status code: {status} {reason}: {body}\n\nDebug source: secret-in-the-debug-part"
@@ -192,7 +189,7 @@ def _text(method: str, path: str, status: int, reason: str, code: str) -> str:
 
 @contextlib.contextmanager
 def twin_stores(**buckets: Twin) -> Iterator[None]:
-    """Inside the block, opening a bucket opens its twin."""
+    """Inside the block, a bucket that is opened is one of these twins."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(object_store, "connect", lambda place, options: buckets[place.bucket])
         patch.setattr(object_client, "pause", lambda attempt: None)

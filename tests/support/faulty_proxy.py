@@ -1,10 +1,10 @@
-"""A proxy before an HTTP server that spoils some of what passes: what a network and a busy store do, to a real server.
+"""A proxy before a real HTTP server with the faults of a network and of a busy store.
 
     busy        503 SlowDown, and nothing was done
-    reset       the connection is reset before the request came through
-    lost        the thing was done, and the connection is reset
-    failed      the thing was done, and the answer is 500
-    hanging     the thing was done, and no answer comes for `HANG_S`
+    reset       the connection is reset before the request was done
+    lost        the request was done, and the connection is reset
+    failed      the request was done, and the answer is 500
+    hanging     the request was done, and no answer comes for `HANG_S`
     short       the body ends before it should, with the connection
     slow        the body comes in small parts, some milliseconds apart
 
@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 FAULTS = ("busy", "reset", "lost", "failed", "hanging", "short", "slow")
-HANG_S = 3.0  # longer than who is tried here waits
+HANG_S = 3.0  # longer than the client waits
 _SLOW_PARTS, _SLOW_S = 20, 0.005
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
 _FAILED = b"<Error><Code>InternalError</Code><Message>We encountered an internal error</Message></Error>"
@@ -47,7 +47,7 @@ class Proxy:
         self._choose = lambda method: self._random.choice(kinds) if self._random.random() < rate else None
 
     def spoil_in_bursts(self, kinds: Sequence[str], length: int, distance: int) -> None:
-        """From now on so many requests in a row meet one, then none for a while."""
+        """From now on `length` requests in a row meet a fault, then `distance` requests meet none."""
         start = self.requests + self._random.randrange(distance)
         count = length + distance
 
@@ -57,7 +57,7 @@ class Proxy:
         self._choose = choose
 
     def spoil_one(self, kind: str, method: str, path_part: str) -> None:
-        """The next request of a method, of a path that holds a text, meets a fault."""
+        """The next request of a method to a path that contains a text meets a fault."""
         waiting = [kind]
         self._choose = lambda line: (
             waiting.pop() if waiting and line.startswith(f"{method} ") and path_part in line else None
@@ -131,7 +131,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(status, headers, found, is_slow=fault == "slow")
 
     def _asked(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        """What the server says; the request is signed, and passes as it is."""
+        """The answer of the server to the unchanged, signed request."""
         self.server_side.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             self.server_side.putheader(name, value)
@@ -140,12 +140,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return answer.status, answer.getheaders(), answer.read()
 
     def _answer(
-        self,
-        status: int,
-        headers: list[tuple[str, str]],
-        body: bytes,
-        sent: int | None = None,
-        is_slow: bool = False,
+        self, status: int, headers: list[tuple[str, str]], body: bytes, sent: int | None = None, is_slow: bool = False
     ) -> None:
         self.send_response_only(status)
         is_head = self.command == "HEAD"
@@ -166,13 +161,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 time.sleep(_SLOW_S)
 
     def _reset(self) -> None:
-        """Closes the connection so that the other side is told that it broke."""
+        """Close the connection with a reset."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
         self.close_connection = True
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the other side went, or we did
+        with contextlib.suppress(OSError, ValueError):  # a side closed the connection
             super().handle()
 
     def finish(self) -> None:

@@ -1,15 +1,15 @@
-"""A storage that makes trouble: the fault-injecting twin of the local disk, one call of the interface at a time.
+"""A local storage with faults, one call of the interface at a time.
 
     before      the call is refused, and did nothing
-    after       the call is done, and an error comes all the same: an ambiguous put
-    short       a read gives fewer bytes than there are
+    after       the call is done, and raises an error all the same: an ambiguous put
+    short       a read returns fewer bytes than there are
     no space    this call and all later ones that need space are refused
     interrupted the user presses Ctrl-C just before the call
     late        every call may take a while; nothing else is wrong
-    meanwhile   somebody else does something just before the call
+    other       another writer does something just before the call
 
-`troubled(fault)` puts it in the place of every storage that is opened within the block. `Fault.calls` tells what was
-asked of it: (method, kind of path).
+`troubled(fault)` replaces every storage that is opened within the block. `Fault.calls` lists the calls: (method, kind
+of path).
 """
 
 from __future__ import annotations
@@ -32,18 +32,17 @@ READS = ("read", "read_ranges")
 
 
 class Fault:
-    """What goes wrong, and when: at call `at` (1 and up; 0 for never) of all the storages that share it.
-    `meanwhile` is called then, through storages of its own."""
+    """A fault at call `at` (1 and up; 0 for never) of the storages that share it; another writer does `other()`."""
 
-    def __init__(self, kind: str = "before", at: int = 0, seed: int = 0, meanwhile: Callable[[], object] | None = None):
-        self.kind, self.at, self._meanwhile = kind, at, meanwhile
+    def __init__(self, kind: str = "before", at: int = 0, seed: int = 0, other: Callable[[], object] | None = None):
+        self.kind, self.at, self._other = kind, at, other
         self.calls: list[tuple[str, str]] = []
         self.is_on = True
         self._lock = threading.Lock()
         self._chance = random.Random(seed)
 
     def count(self, method: str, path: str) -> bool:
-        """Notes a call; True where it is the one that goes wrong."""
+        """Note a call; return True if it is the one that fails."""
         if not self.is_on:
             return False
         with self._lock:
@@ -54,10 +53,10 @@ class Fault:
             pause_s = self._chance.random() ** 4 * 0.02 if self.kind == "late" else 0
         if pause_s:
             time.sleep(pause_s)
-        if is_due and self._meanwhile is not None:
-            self.is_on = False  # what the other asks is not counted
+        if is_due and self._other is not None:
+            self.is_on = False  # calls of the other writer are not counted
             try:
-                self._meanwhile()
+                self._other()
             finally:
                 self.is_on = True
             return False
@@ -66,8 +65,7 @@ class Fault:
     def error(self, path: str) -> StorageError | KeyboardInterrupt:
         if self.kind == "interrupted":
             return KeyboardInterrupt()
-        told = "No space left on device" if self.kind == "no space" else "the storage broke off"
-        return StorageError(f"{path}: {told}")
+        return StorageError(f"{path}: {'No space left on device' if self.kind == 'no space' else 'an error'}")
 
 
 class TroubledStorage:
@@ -80,19 +78,19 @@ class TroubledStorage:
         return getattr(self._storage, name)
 
     def stat(self, path: str):
-        return self._asked("stat", path)
+        return self._call("stat", path)
 
     def list_folder(self, path: str, first: str = ""):
-        return self._asked("list_folder", path, first)
+        return self._call("list_folder", path, first)
 
     def delete(self, path: str) -> None:
-        self._asked("delete", path)
+        self._call("delete", path)
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
-        self._asked("put", path, data)
+        self._call("put", path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        return self._asked("put_if_absent", path, data)
+        return self._call("put_if_absent", path, data)
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         is_due = self._fault.count("read", path)
@@ -126,7 +124,7 @@ class TroubledStorage:
             with self.create(path) as file:
                 file.write(data)
 
-    def _asked(self, method: str, path: str, *more):
+    def _call(self, method: str, path: str, *more):
         is_due = self._fault.count(method, path)
         if is_due and self._fault.kind != "after":
             raise self._fault.error(path)
@@ -138,7 +136,7 @@ class TroubledStorage:
 
 @contextlib.contextmanager
 def troubled(fault: Fault) -> Iterator[Fault]:
-    """Every storage that is opened in this block makes trouble, until its end."""
+    """Every storage that is opened in this block has the fault, until the end of the block."""
     modules = [m for n, m in list(sys.modules.items()) if n.startswith("skipstone") and hasattr(m, "open_storage")]
 
     def opened(*args, **kwargs) -> TroubledStorage:
@@ -155,7 +153,7 @@ def troubled(fault: Fault) -> Iterator[Fault]:
 
 
 def kind_of(path: str) -> str:
-    """What is stored there: instant, hint, task, manifest run, index run, data."""
+    """The kind of file at a path: instant, hint, task, manifest run, index run, data."""
     if path.endswith("HINT"):
         return "hint"
     for folder, kind in (("timeline", "instant"), ("tasks", "task")):

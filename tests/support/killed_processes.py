@@ -1,14 +1,14 @@
-"""Processes that die of SIGKILL while they change a table, and what each leaves:
+"""Processes that die of SIGKILL while they change a table:
 
     python killed_processes.py KILLS [--seed 1] [--kinds local,delta,s3]
 
-A process acts on a lake (`remote_lake`), and dies before, within or after one of its calls to the storage, or some time
-after it began. Another process then checks: the table opens, `verify` finds nothing, every row whose commit was
-acknowledged is there once and none that was half written, filters and secondary indexes find the rows, older versions
-are as they were, the next commit works, and a clean leaves nothing of the dead. Then the next process acts on the same
-lake. Prints a line for each thing that must not be, and at its end the figures as JSON.
+A process acts on a lake (`remote_lake`) and dies before, within or after one of its calls to the storage, or some time
+after it began. Another process then checks the table: it opens, `verify` finds nothing, it contains every acknowledged
+row once and no row of an incomplete commit, filters and secondary indexes find the rows, older versions did not change,
+the next commit works, and a clean removes all files of the dead process. Then the next process acts on the same lake.
+The program prints a line for each finding, and at its end the figures as JSON.
 
-The process in the middle touches no storage and starts no thread: it loads the modules and forks.
+The main process uses no storage and starts no thread: it loads the modules and forks.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from table_recovery import readable_versions, recovered
 
 KILLS_A_LAKE = 4
 SECONDS_MAX = 90
-LATE_CALLS = 10  # so many calls to the storage most actions make at most
+LATE_CALLS = 10  # calls to the storage of most actions
 CHANGES = ("create", "put", "put_if_absent", "delete")
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 class Lake:
-    """A lake in a folder or a bucket, and what changes it. `new` is the first number that nobody has tried to write."""
+    """A lake in a folder or a bucket, and what changes it. `new` is the first number that was never written."""
 
     acts = tuple(name for name in remote_lake.ACTIONS if name != "read")
 
@@ -58,7 +58,7 @@ class Lake:
         remote_lake.begin(self.root, self.options or None)
 
     def act(self, table: ss.Table, name: str, is_first: bool, new: int) -> set[int]:
-        """Change the table; return the numbers that it is to have."""
+        """Change the table; return the numbers that it then contains."""
         if is_first:
             act, after = remote_lake.ACTIONS[name]
             act(table)
@@ -67,7 +67,7 @@ class Lake:
         return set(range(new, new + 20))
 
     def expected(self, name: str, is_first: bool, before: set[int], new: int) -> list[set[int]]:
-        """What the lake may contain if the process that did that died: what it had, or what it was to have."""
+        """What the lake may contain if that process died: the numbers before or after the change."""
         return [before, remote_lake.ACTIONS[name][1] if is_first else before | set(range(new, new + 20))]
 
     def add(self, table: ss.Table, new: int) -> None:
@@ -75,11 +75,11 @@ class Lake:
         remote_lake.write(table, range(new, new + 20))
 
     def follow(self, table: ss.Table) -> None:
-        """Take in what others committed."""
+        """Follow the commits of other writers."""
 
 
 class Delta(Lake):
-    """A Delta table, which deltalake changes, and an index that follows it. What the log contains is the truth."""
+    """A Delta table that deltalake changes, and an index that follows its log."""
 
     acts = ("append", "delete")
 
@@ -121,12 +121,12 @@ class Delta(Lake):
         return DeltaTable(self.root)
 
 
-# -- the one that dies -------------------------------------------------------------------------------------------------
+# -- the process that dies ---------------------------------------------------------------------------------------------
 
 
 class Death:
-    """Kills this process before, within or after its call number `at` that changes a storage; within is when a file is
-    written and has no name yet."""
+    """Kills this process before, within or after its `at`-th call that changes a storage. Within: a file is written and
+    has no name yet."""
 
     def __init__(self, when: str, at: int):
         self._when, self._left, self._is_inside = when, at, False
@@ -154,7 +154,7 @@ class Death:
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[bool]:
-        if self._is_inside:  # a call that another makes
+        if self._is_inside:  # a call within another
             yield False
             return
         self._left -= 1
@@ -172,26 +172,26 @@ class Death:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def victim(lake: Lake, name: str, is_first: bool, new: int, death: Death, tell: Tell) -> None:
+def victim(lake: Lake, name: str, is_first: bool, new: int, death: Death, report: Report) -> None:
     table = lake.open()
     death.watch(LocalStorage)
     death.watch(ObjectStorage)
-    tell("ready")
+    report("ready")
     try:
         lake.act(table, name, is_first, new)
     except ss.SkipstoneError as error:
-        tell("finding", f"{name} was refused: {type(error).__name__}: {error}")
-    tell("done", table.version)
+        report("finding", f"{name} was refused: {type(error).__name__}: {error}")
+    report("done", table.version)
 
 
-# -- the one that looks ------------------------------------------------------------------------------------------------
+# -- the process that checks -------------------------------------------------------------------------------------------
 
 
-def check(lake: Lake, told: dict, tell: Tell) -> None:
-    """Everything that must be. `told`: what was done, and was acknowledged or not; what was seen before."""
-    name, is_first, new = told["done"]
-    allowed = lake.expected(name, is_first, told["numbers"], new)
-    allowed = [numbers | told["more"] for numbers in (allowed[-1:] if told["is_acknowledged"] else allowed)]
+def check(lake: Lake, case: dict, report: Report) -> None:
+    """Check the lake. `case`: the action, whether it was acknowledged, and the versions before it."""
+    name, is_first, new = case["done"]
+    allowed = lake.expected(name, is_first, case["numbers"], new)
+    allowed = [numbers | case["more"] for numbers in (allowed[-1:] if case["is_acknowledged"] else allowed)]
     new += 20
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -199,57 +199,57 @@ def check(lake: Lake, told: dict, tell: Tell) -> None:
         for text in ("not indexed", "no statistics", "(?s).*changed since the last sync"):
             warnings.filterwarnings("ignore", text)
         table = lake.open()
-        if table.version < told["version"]:
-            tell("finding", f"version {told['version']} was acknowledged, and {table.version} is the latest")
+        if table.version < case["version"]:
+            report("finding", f"version {case['version']} was acknowledged, and {table.version} is the latest")
         lake.follow(table)
-        found = _numbers(table, tell)
+        found = _numbers(table, report)
         if found not in allowed:
             wanted = allowed[-1]
             missing, more = sorted(wanted - found)[:9], sorted(found - wanted)[:9]
-            tell("finding", f"version {table.version}: numbers {missing} are missing, {more} are more")
+            report("finding", f"version {table.version}: numbers {missing} are missing, {more} are more")
         readable = set(readable_versions(table))
-        for version, numbers in told["versions"].items():
+        for version, numbers in case["versions"].items():
             if version in readable and remote_lake.numbers(lake.open(version=version)) != numbers:
-                tell("finding", f"version {version} is not as it was")
-            tell("compared")
+                report("finding", f"version {version} changed")
+            report("compared")
         lake.add(table, new)
-        after = _numbers(lake.open(), tell)
+        after = _numbers(lake.open(), report)
         if after != found | set(range(new, new + 20)):
-            tell("finding", "the next commit did not add its numbers")
-        if told["is_cleaned"]:
+            report("finding", "the next commit did not add its numbers")
+        if case["is_cleaned"]:
             for finding in recovered(lake.open()):
-                tell("finding", f"after a clean: {finding}")
-            if _numbers(lake.open(), tell) != after:
-                tell("finding", "a clean changed the rows")
-    tell("state", sorted(after), lake.open().version)
+                report("finding", f"after a clean: {finding}")
+            if _numbers(lake.open(), report) != after:
+                report("finding", "a clean changed the rows")
+    report("state", sorted(after), lake.open().version)
 
 
-def _numbers(table: ss.Table, tell: Tell) -> set[int]:
-    """The numbers of a table, each once; each index finds them."""
+def _numbers(table: ss.Table, report: Report) -> set[int]:
+    """Return the numbers of a table; each is there once, and each index finds them."""
     for finding in table.verify(deep=True):
-        tell("finding", f"verify: {finding}")
+        report("finding", f"verify: {finding}")
     found = remote_lake.numbers(table)
     some = sorted(found)[:: max(1, len(found) // 2)]
     for where, count in [*((f"id = 'k{i}'", 1) for i in some), *((f"n = {i}", 1) for i in some), ("n = -5", 0)]:
         if table.scan(where).count() != count or table.scan(where).to_table().num_rows != count:
-            tell("finding", f"{where} does not give {count} rows")
-        tell("compared")
+            report("finding", f"{where} does not give {count} rows")
+        report("compared")
     return found
 
 
-# -- the one in the middle ---------------------------------------------------------------------------------------------
+# -- the main process --------------------------------------------------------------------------------------------------
 
 
-def forked(work: Callable[[Tell], None], kill_after_s: float | None = None) -> tuple[list[list], int]:
-    """Runs `work(tell)` in a process of its own, killed some time after it said that it is ready. Gives what it told,
-    and how it ended."""
+def forked(work: Callable[[Report], None], kill_after_s: float | None = None) -> tuple[list[list], int]:
+    """Run `work(report)` in another process, killed some time after it reported that it is ready. Return its reports
+    and its status."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         status = 1
         try:
-            work(lambda *told: os.write(writing, (json.dumps(told) + "\n").encode()) and None)
+            work(lambda *line: os.write(writing, (json.dumps(line) + "\n").encode()) and None)
             status = 0
         except BaseException:
             os.write(writing, (json.dumps(["finding", traceback.format_exc()[-1500:]]) + "\n").encode())
@@ -259,17 +259,23 @@ def forked(work: Callable[[Tell], None], kill_after_s: float | None = None) -> t
     signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
     signal.alarm(SECONDS_MAX)
     lines = []
-    with os.fdopen(reading) as stream:
-        for line in stream:
-            lines.append(json.loads(line))
-            if lines[-1] == ["ready"] and kill_after_s is not None:
-                signal.setitimer(signal.ITIMER_REAL, kill_after_s)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    return lines, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        with os.fdopen(reading) as stream:
+            for line in stream:
+                lines.append(json.loads(line))
+                if lines[-1] == ["ready"] and kill_after_s is not None:
+                    signal.setitimer(signal.ITIMER_REAL, kill_after_s)
+    except KeyboardInterrupt:  # or the child would write into a folder that is being removed
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _, status = os.waitpid(child, 0)
+    return lines, os.waitstatus_to_exitcode(status)
 
 
 class Run:
-    """Kills, their lakes, and the figures. `lie`: what the check must find in a lake, to try the check itself."""
+    """Kills, their lakes, and the figures. `lie`: a false report or a file left behind, which the check must find."""
 
     def __init__(self, seed: int):
         self.random, self.lie = random.Random(seed), ""
@@ -279,7 +285,7 @@ class Run:
         self.findings: list[str] = []
 
     def kill_some(self, lake: Lake, count: int) -> None:
-        self._note("begin", forked(lambda tell: lake.begin())[0])
+        self._note("begin", forked(lambda report: lake.begin())[0])
         state = _seen(lake)
         for turn in range(count):
             after = self._kill(lake, state, is_first=turn == 0, is_last=turn == count - 1)
@@ -292,7 +298,7 @@ class Run:
         point = chance.choice(["before", "within", "after"]), chance.randint(1, LATE_CALLS)
         delay = chance.uniform(0, 0.3) if chance.random() < 0.25 else None
         death = Death(*point) if delay is None else Death("never", 0)
-        lines, status = forked(lambda tell: victim(lake, name, is_first, new, death, tell), delay)
+        lines, status = forked(lambda report: victim(lake, name, is_first, new, death, report), delay)
         where = f"{type(lake).__name__}, {name} killed {f'{point[0]} call {point[1]}' if delay is None else 'later'}"
         self._note(where, lines)
         done = [line for line in lines if line[0] == "done"]
@@ -302,7 +308,7 @@ class Run:
             left = Path(lake.root) / ".skipstone/runs/00/{'0' * 32}-left.sbf"
             left.parent.mkdir(parents=True, exist_ok=True)
             left.write_bytes(b"")
-        told = {
+        case = {
             **state,
             "done": (name, is_first, new),
             "is_acknowledged": bool(done) or self.lie == "acknowledged",
@@ -310,7 +316,7 @@ class Run:
             "version": done[-1][1] if done else state["version"],
             "is_cleaned": is_last or self.lie == "left",
         }
-        lines, status = forked(lambda tell: check(lake, told, tell))
+        lines, status = forked(lambda report: check(lake, case, report))
         self._note(where, lines)
         self.comparisons += sum(line[0] == "compared" for line in lines)
         if not lines or lines[-1][0] != "state":
@@ -325,12 +331,12 @@ class Run:
 
 
 def _seen(lake: Lake) -> dict:
-    """What a lake is before anybody was killed."""
+    """The versions of a lake before the first kill."""
 
-    def look(tell: Tell) -> None:
+    def look(report: Report) -> None:
         table = lake.open()
         for version in range(1, table.version + 1):
-            tell(version, sorted(remote_lake.numbers(lake.open(version=version))))
+            report(version, sorted(remote_lake.numbers(lake.open(version=version))))
 
     versions = {version: set(numbers) for version, numbers in forked(look)[0]}
     return {"numbers": versions[max(versions)], "version": max(versions), "versions": versions, "new": 1_000}
@@ -341,13 +347,14 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default="local,local,delta")
-    parser.add_argument("--lies", default="", help="acknowledged,left: one a lake")
+    parser.add_argument("--lies", default="", help="acknowledged,left: one per lake")
     asked = parser.parse_args()
     timeline.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kinds, lies = asked.kinds.split(","), asked.lies.split(",")
     kills_a_lake = min(KILLS_A_LAKE, -(-asked.kills // len(kinds)))
-    with contextlib.ExitStack() as stack:
+    run, printed, lakes = Run(asked.seed), 0, 0
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:  # the kills until then count
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skipstone-kills-")))
         options, bucket = {}, ""
         load_all(*(["deltalake"] if "delta" in kinds else []))
@@ -357,20 +364,18 @@ def main() -> None:
             (folder / "server").mkdir()
             server = stack.enter_context(seaweed_server.running(folder / "server"))
             options, bucket = server.options, server.bucket
-        run, printed, lakes = Run(asked.seed), 0, 0
-        with contextlib.suppress(KeyboardInterrupt):  # what was tried until then counts
-            trials_max = len(lies) if asked.lies else 20 + 2 * asked.kills
-            while run.figures["kills"] < asked.kills and run.figures.total() < trials_max:
-                kind, run.lie, lakes = kinds[lakes % len(kinds)], lies[lakes % len(lies)], lakes + 1
-                (folder / str(lakes)).mkdir()
-                root = f"s3://{bucket}/kills-{os.getpid()}-{lakes}" if kind == "s3" else str(folder / str(lakes))
-                lake = (Delta if kind == "delta" else Lake)(root, options if kind == "s3" else {})
-                run.kill_some(lake, min(kills_a_lake, asked.kills - run.figures["kills"]))
-                for finding in run.findings[printed:]:
-                    print(finding.replace("\n", " | "), flush=True)
-                printed = len(run.findings)
-        counts = {"comparisons": run.comparisons, "findings": len(run.findings), "in": run.actions}
-        print(json.dumps({**run.figures, **counts}), flush=True)
+        trials_max = len(lies) if asked.lies else 20 + 2 * asked.kills
+        while run.figures["kills"] < asked.kills and run.figures.total() < trials_max:
+            kind, run.lie, lakes = kinds[lakes % len(kinds)], lies[lakes % len(lies)], lakes + 1
+            (folder / str(lakes)).mkdir()
+            root = f"s3://{bucket}/kills-{os.getpid()}-{lakes}" if kind == "s3" else str(folder / str(lakes))
+            lake = (Delta if kind == "delta" else Lake)(root, options if kind == "s3" else {})
+            run.kill_some(lake, min(kills_a_lake, asked.kills - run.figures["kills"]))
+            for finding in run.findings[printed:]:
+                print(finding.replace("\n", " | "), flush=True)
+            printed = len(run.findings)
+    counts = {"comparisons": run.comparisons, "findings": len(run.findings), "in": run.actions}
+    print(json.dumps({**run.figures, **counts}), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -198,11 +198,37 @@ def make_lake(root: Path, tables: Iterable[pa.Table | dict], **options: Any) -> 
     return root
 
 
-def commit_rows(table: ss.Table, rows: dict) -> list[str]:
-    before = set(live_paths(table))
+def write_rows(table: ss.Table, rows: pa.Table) -> None:
     with table.transaction() as tx:
-        tx.write(pa.table(rows))
+        tx.write(rows)
+
+
+def commit_rows(table: ss.Table, rows: dict) -> list[str]:
+    """Return the paths of the new files."""
+    before = set(live_paths(table))
+    write_rows(table, pa.table(rows))
     return sorted(set(live_paths(table)) - before)
+
+
+def add_files(table: ss.Table, files: pa.Table | Sequence[str]) -> None:
+    with table.transaction() as tx:
+        tx.add_files(files)
+
+
+def remove_files(table: ss.Table, paths: Sequence[str]) -> None:
+    with table.transaction() as tx:
+        tx.remove(paths)
+
+
+def file_ids(table: ss.Table) -> dict[str, int]:
+    """The id of each live file by its path."""
+    files = table.files(columns=["path", "file_id"])
+    return dict(zip(files.column("path").to_pylist(), files.column("file_id").to_pylist(), strict=True))
+
+
+def values_of(table: ss.Table, where: object = None, column: str = "a") -> list:
+    """The values of a column in the rows that match, sorted."""
+    return sorted(table.scan(where, columns=[column]).to_table().column(column).to_pylist())
 
 
 def live_paths(table: ss.Table) -> list[str]:
@@ -217,8 +243,7 @@ def file_row(path: str, row_count: int = 10, **more) -> dict:
 def declare(table: ss.Table, *files: dict) -> None:
     names = list(dict.fromkeys(name for file in files for name in file))
     rows = [{name: file.get(name) for name in names} for file in files]  # from_pylist looks at the first row's names
-    with table.transaction() as tx:
-        tx.add_files(pa.Table.from_pylist(rows))
+    add_files(table, pa.Table.from_pylist(rows))
 
 
 def bare_table(root: Path, kind: pa.DataType | None = None) -> ss.Table:

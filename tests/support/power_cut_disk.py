@@ -1,16 +1,16 @@
-"""A power cut, simulated: which bytes and which names were on the disk at each call that was made to it.
+"""A simulated power cut: which bytes and which names are on the disk at each call.
 
-A `PowerDisk` stands in for the `os` module and for `open` of the local storage. Every call has its effect on the real
-disk, and in a model of what is durable: a file's bytes once it is flushed, a name in a folder once the folder is. No
-call flushes in truth. Before each call a `Moment` is kept, so one run of an action gives every crash that it can have:
+A `PowerDisk` makes the calls of the local storage to the disk, and models what is durable: a file's bytes once the file
+is flushed, a name in a folder once the folder is flushed. It never flushes. Before each call it keeps a `Moment`, so
+one run of an action gives every crash that it can have:
 
-    killed         the process dies: all that was done stands
-    names only     power is cut: names stand, bytes that were not flushed are lost (a metadata journal without data)
+    killed         the process dies: everything is kept
+    names only     power is cut: names are kept, bytes that were not flushed are lost (a metadata journal without data)
     flushed only   power is cut: bytes and names that were not flushed are lost
-    at random      power is cut: each name that was not flushed stands or not, files are cut anywhere
+    at random      power is cut: each name that was not flushed is kept or lost, files are cut anywhere
 
-`Moment.tree(way)` is the tree that a restart would find; `put_tree` writes it somewhere to be opened. A disk that
-`begins` at a moment goes on from there: what was not durable then is not durable yet.
+`Moment.tree(way)` is the tree that a restart would find. `put_tree` writes it to a folder. A disk that `begins` at a
+moment continues from there: what was not durable then is not durable yet.
 """
 
 from __future__ import annotations
@@ -26,21 +26,17 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from skipstone.engine.storage import local
-from skipstone.hfile_like import source as byte_io
+from faults import make_unflushed, watched_disk
 
 WAYS = ("killed", "names only", "flushed only", "at random")
-COUNTED = (
-    *("open", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir", "stat", "pread", "scandir"),
-    "write",
-)
 
 Tree = dict[str, tuple[bytes, int] | None]  # by path: bytes and time; None for a folder
 
 
 class File:
-    """One file's bytes as the kernel has them, whatever its names."""
+    """The bytes of one file, under any name."""
 
     def __init__(self, data: bytes = b"", modified_ns: int = 0):
         self.data, self.flushed, self.modified_ns = bytearray(data), len(data), modified_ns
@@ -51,8 +47,7 @@ Names = dict[str, File | None]  # by path; None for a folder
 
 @dataclass(frozen=True)
 class Moment:
-    """What stood, and what would stand after a power cut, just before a call. `sizes`: bytes written and bytes flushed
-    of each file then."""
+    """The names before a call, those that are durable, and of each file the bytes written and the bytes flushed."""
 
     call: str
     live: Names
@@ -80,7 +75,7 @@ class Moment:
         return found
 
     def files(self) -> dict[File, File]:
-        """The files as they were then, by what became of them."""
+        """The files at that moment, by the files of now."""
         again = {}
         for file, (written, flushed) in self.sizes.items():
             again[file] = File(bytes(file.data[:written]), file.modified_ns)
@@ -96,13 +91,13 @@ class Moment:
 
 
 class PowerDisk:
-    """The calls of the local storage below `root`, made and modelled. Used as a context manager; threads may share it.
+    """Makes and models the calls of the local storage below `root`. A context manager; threads may share it.
 
     Args:
-        root: the folder that holds the table; it must exist.
-        begins: go on from this moment, whose live tree was put to `root`.
-        lies: called with the ordinal of each flush (1 and up); True where the disk only says that it flushed.
-        refuses: as `lies`; True where the flush is an error.
+        root: the folder of the table; it must exist.
+        begins: continue from this moment, whose live tree was put to `root`.
+        lies: called with the number of each flush (1 and up); True if the disk drops it.
+        refuses: as `lies`; True if the flush is an error.
     """
 
     def __init__(
@@ -127,17 +122,16 @@ class PowerDisk:
             )
 
     def __enter__(self) -> PowerDisk:
-        local.os = byte_io.os = _Os(self)  # type: ignore[attr-defined, assignment]
-        local.open = self._open  # type: ignore[attr-defined]
+        self._watch = watched_disk(self._make, self._open)
+        self._watch.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.keep("the end")
-        local.os = byte_io.os = os  # type: ignore[attr-defined]
-        del local.open  # type: ignore[attr-defined]
+        self._watch.__exit__(None, None, None)
 
     def keep(self, call: str) -> None:
-        """Keeps the moment before a call."""
+        """Keep the moment before a call."""
         with self._lock:
             files = [f for f in (*self._live.values(), *self._durable.values()) if f is not None]
             sizes = {file: (len(file.data), file.flushed) for file in files}
@@ -151,31 +145,40 @@ class PowerDisk:
         return names
 
     def name(self, path: str) -> str | None:
-        """A path below the root, "" for the root; None for one that lies elsewhere."""
+        """A path below the root, "" for the root, None for a path elsewhere."""
         real = os.path.abspath(path)
         if real == self.root:
             return ""
         return real[len(self.root) + 1 :] if real.startswith(self.root + "/") else None
 
-    # -- what a call does to the model --------------------------------------------------------------------------------
+    # -- the calls ----------------------------------------------------------------------------------------------------
+
+    def _make(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Make a call of `os`, and change the model."""
+        with self._lock:
+            self.keep(f"{name} {arguments[0]}")
+            result = make_unflushed(name, *arguments, **options)
+            if name == "fsync":
+                self.flush(arguments[0])
+            elif name == "open":
+                self._opened[result] = arguments[0]
+            elif name in ("rename", "replace", "link"):
+                self._linked(arguments[0], arguments[1])
+            elif name == "mkdir":
+                self.made(arguments[0], None)
+            if name in ("rename", "replace", "unlink", "rmdir") and (path := self.name(arguments[0])) is not None:
+                self._live.pop(path, None)
+            return result
 
     def made(self, path: str, file: File | None) -> None:
         name = self.name(path)
         if name is not None:
             self._live[name] = file
 
-    def gone(self, path: str) -> None:
-        name = self.name(path)
-        if name is not None:
-            self._live.pop(name, None)
-
-    def linked(self, old: str, new: str) -> None:
+    def _linked(self, old: str, new: str) -> None:
         name = self.name(old)
         if name is not None:
             self.made(new, self._live[name])
-
-    def descriptor(self, number: int, path: str) -> None:
-        self._opened[number] = path
 
     def flush(self, descriptor: int) -> None:
         self.flushes += 1
@@ -206,12 +209,12 @@ class PowerDisk:
             file = File()
             raw = _Raw(self, path, file)
             self.made(path, file)
-            self.descriptor(raw.fileno(), path)
+            self._opened[raw.fileno()] = path
         return io.BufferedWriter(raw)
 
 
 class _Raw(io.FileIO):
-    """A file whose bytes are written to the model, too."""
+    """A file whose bytes are written to the model too."""
 
     def __init__(self, disk: PowerDisk, path: str, file: File):
         super().__init__(path, "w")
@@ -227,44 +230,8 @@ class _Raw(io.FileIO):
             return taken
 
 
-class _Os:
-    """The `os` module with each counted call told to the disk."""
-
-    def __init__(self, disk: PowerDisk):
-        self._disk = disk
-
-    def __getattr__(self, name: str):
-        found = getattr(os, name)
-        if name not in COUNTED:
-            return found
-
-        def counted(*args, **kwargs):
-            with self._disk._lock:
-                self._disk.keep(f"{name} {args[0]}")
-                result = None if name == "fsync" else found(*args, **kwargs)
-                self._tell(name, args, result)
-                return result
-
-        return counted
-
-    def _tell(self, name: str, args: tuple, result) -> None:
-        disk = self._disk
-        if name == "fsync":
-            disk.flush(args[0])
-        elif name == "open":
-            disk.descriptor(result, args[0])
-        elif name in ("rename", "replace", "link"):
-            disk.linked(args[0], args[1])
-            if name != "link":
-                disk.gone(args[0])
-        elif name in ("unlink", "rmdir"):
-            disk.gone(args[0])
-        elif name == "mkdir":
-            disk.made(args[0], None)
-
-
 def put_tree(tree: Tree, root: Path) -> None:
-    """Writes a tree, times and all, to a folder that is not there yet."""
+    """Write a tree with its times to a new folder."""
     root.mkdir(parents=True)
     for path, content in tree.items():
         if content is None:
@@ -275,7 +242,7 @@ def put_tree(tree: Tree, root: Path) -> None:
 
 
 def digest(tree: Tree) -> str:
-    """Equal for trees that nobody can tell apart."""
+    """Equal for equal trees."""
     found = hashlib.blake2b(digest_size=16)
     for path, content in sorted(tree.items()):
         found.update(repr((path, None if content is None else content[1])).encode())
@@ -291,16 +258,6 @@ def _parents(path: str) -> Iterator[str]:
         yield "/".join(parts[:count])
 
 
-@contextlib.contextmanager
-def without_flushes() -> Iterator[None]:
-    """No call to the disk is flushed in truth: for checks after a crash, where nothing is cut again."""
-    local.os = byte_io.os = _NoFlush()  # type: ignore[attr-defined, assignment]
-    try:
-        yield
-    finally:
-        local.os = byte_io.os = os  # type: ignore[attr-defined]
-
-
-class _NoFlush:
-    def __getattr__(self, name: str):
-        return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
+def without_flushes() -> contextlib.AbstractContextManager[None]:
+    """No call to the disk is flushed: for checks after a crash, where no power is cut again."""
+    return watched_disk(make_unflushed)

@@ -1,11 +1,6 @@
-"""Everything that changes a table, in one list: what crashes, errors and power cuts are tried on.
+"""One list of actions that change a table. Crashes, errors and power cuts are tried on all of them.
 
-An action prepares a lake in a folder that is not there yet, and then acts on it, once. To try a new verb on everything
-that can go wrong, add its line to ACTIONS.
-
-tried(names)        the actions that a test tries: by default those of these names, all with SKIPSTONE_TEST=all
-picture(table)      what one version holds, as far as a user can tell; equal for equal versions of one table
-add_a_row(table)    a commit that fits any of these lakes
+An action prepares a lake in a new folder and then acts on it once. To try a new verb, add it to ACTIONS.
 """
 
 from __future__ import annotations
@@ -20,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import skipstone as ss
 from example_counts import is_thorough
-from lake_strategies import make_file
-from table_recovery import clean_all, purge_all
+from lake_strategies import add_files, make_file, remove_files, write_rows
+from table_recovery import clean_all, purge_all, readable_versions
 
 ONE_ROW = pa.table({"a": [10], "b": ["x"], "p": pa.array([0], pa.int32())})
 TWO_FILES = pa.table({"a": [10, 11], "b": ["x", "w"], "p": pa.array([0, 7], pa.int32())})
@@ -32,10 +27,10 @@ THREE_ROWS = pa.table({"a": [3, 10, 99], "b": ["u", "u", "u"], "p": pa.array([1,
 class Action:
     """One change of a table.
 
-    prepare        makes the lake in a folder
-    act            changes the table there; it may make several versions
-    is_synced      files lie in the directory that are not in the table before the action, and are after it
-    is_cleaning    older versions may be gone after it
+    prepare        creates the lake in a folder
+    act            changes the table there; it may create several versions
+    is_synced      the action adds files that are in the directory and not in the table
+    is_cleaning    the action may clean older versions
     """
 
     name: str
@@ -55,7 +50,7 @@ def bare_lake(root: Path) -> None:
 
 
 def lake(root: Path) -> ss.Table:
-    """A table over it, a filter that commits keep up and one that they leave behind, a file that nobody added yet."""
+    """A table over it, a filter that commits maintain and one that they do not, and a file that is not added yet."""
     bare_lake(root)
     table = ss.create(root)
     table.create_index("a", kind="bloom")
@@ -65,33 +60,27 @@ def lake(root: Path) -> ss.Table:
 
 
 def changed_lake(root: Path) -> ss.Table:
-    """Files were written, added and taken out; a filter lacks some of them."""
-    table = lake(root)
-    with table.transaction() as tx:
-        tx.write(TWO_FILES)
-    with table.transaction() as tx:
-        tx.add_files(["p=1/_later.parquet"])
-    with table.transaction() as tx:
-        tx.remove(["p=0/f.parquet"])
-    return table
+    """Files were written, added and removed; a filter does not cover some of them."""
+    return _changed(lake(root))
 
 
 def keyed_lake(root: Path) -> ss.Table:
-    """As `changed_lake`, with a secondary index in shards that commits keep up, and one that they leave behind."""
+    """As `changed_lake`, with a secondary index in shards that commits maintain, and one that they do not."""
     table = lake(root)
     table.create_index("a", kind="secondary", shard_bytes=1)
     table.create_index(["b", "a"], kind="secondary", maintain="refresh")
-    with table.transaction() as tx:
-        tx.write(TWO_FILES)
-    with table.transaction() as tx:
-        tx.add_files(["p=1/_later.parquet"])
-    with table.transaction() as tx:
-        tx.remove(["p=0/f.parquet"])
+    return _changed(table)
+
+
+def _changed(table: ss.Table) -> ss.Table:
+    write_rows(table, TWO_FILES)
+    add_files(table, ["p=1/_later.parquet"])
+    remove_files(table, ["p=0/f.parquet"])
     return table
 
 
 def moved_lake(root: Path) -> None:
-    """The directory went on without the table: a file came, one went, one is another."""
+    """The directory changed: a file was added, one removed, one replaced."""
     lake(root)
     make_file(root, "p=2/new.parquet", {"a": [60, 61], "b": ["n", "n"]})
     make_file(root, "p=1/f.parquet", {"a": [3, 4, 5], "b": ["x", "y", "z"]})
@@ -99,7 +88,7 @@ def moved_lake(root: Path) -> None:
 
 
 def declared_lake(root: Path) -> None:
-    """A file is told of under the commit that wrote it."""
+    """A file is declared under the commit that wrote it."""
     table = lake(root)
     size = (root / "p=1/_later.parquet").stat().st_size
     with table.transaction() as tx:
@@ -109,7 +98,7 @@ def declared_lake(root: Path) -> None:
 
 
 def lake_of_the_dead(root: Path) -> None:
-    """A transaction died: its data file is there, and no version names it."""
+    """A transaction died. Its data file is there, and no version names it."""
     table = changed_lake(root)
     (root / "p=0/f.parquet").rename(root / "p=0/moved")
     table.sync()
@@ -147,6 +136,10 @@ def _through_handle(change: Callable[[ss.Table], object]) -> Callable[[Path], No
     return lambda root: change(ss.open(root)) and None
 
 
+def _rebuilt(kind: str) -> Callable[[Path], None]:
+    return _through_handle(lambda table: (table.drop_index("a", kind), table.create_index("a", kind)))
+
+
 def _task(tx) -> None:
     with ss.TaskWriter(pickle.loads(pickle.dumps(tx.task_spec()))) as task:
         task.write(ONE_ROW)
@@ -160,7 +153,7 @@ def _written_instead(tx) -> None:
 
 
 def _distributed(root: Path) -> None:
-    """As a job of Spark does it: nothing but pickles passes from the beginning to the tasks and to the end."""
+    """Like a Spark job: only pickles are passed to the tasks and to the commit."""
     work = pickle.dumps(ss.open(root).distributed_transaction())
     results = []
     try:
@@ -190,26 +183,14 @@ ACTIONS = [
     Action("remove and write", lake, _in_transaction(_written_instead)),
     Action("set_commit_state", declared_lake, _in_transaction(lambda tx: tx.set_commit_state({"c1": "failed"}))),
     Action("sync", moved_lake, _through_handle(ss.Table.sync), is_synced=True),
-    Action(
-        "create_index bloom",
-        lake,
-        _through_handle(lambda t: (t.drop_index("a", "bloom"), t.create_index("a", "bloom"))),
-    ),
-    Action(
-        "create_index stats",
-        lake,
-        _through_handle(lambda t: (t.drop_index("a", "stats"), t.create_index("a", "stats"))),
-    ),
+    Action("create_index bloom", lake, _rebuilt("bloom")),
+    Action("create_index stats", lake, _rebuilt("stats")),
     Action(
         "refresh_index",
         changed_lake,
         _through_handle(lambda t: (t.refresh_index("a", "bloom"), t.refresh_index("b", "bloom"))),
     ),
     Action("alter", changed_lake, _through_handle(lambda t: t.alter(rename={"b": "c"}, add={"d": pa.scalar(5)}))),
-]
-
-
-ACTIONS += [
     Action("optimize", changed_lake, _through_handle(ss.Table.optimize)),
     Action("rollback", changed_lake, _through_handle(lambda t: t.rollback())),
     Action("rollback of three", changed_lake, _through_handle(lambda t: t.rollback(3))),
@@ -217,22 +198,10 @@ ACTIONS += [
     Action("savepoint", changed_lake, _through_handle(lambda t: t.savepoint("s"))),
     Action("clean", lake_of_the_dead, _through_handle(clean_all), is_cleaning=True),
     Action("purge", erasing_lake, _through_handle(purge_all), is_cleaning=True),
-]
-
-
-def _keys_anew(table: ss.Table) -> None:
-    table.drop_index("a", "secondary")
-    table.create_index("a", "secondary")
-
-
-ACTIONS += [
     Action("write under a key", keyed_lake, _in_transaction(lambda tx: tx.write(TWO_FILES))),
-    Action("create_index secondary", keyed_lake, _through_handle(_keys_anew)),
+    Action("create_index secondary", keyed_lake, _rebuilt("secondary")),
     Action("refresh_index secondary", keyed_lake, _through_handle(lambda t: t.refresh_index(["b", "a"], "secondary"))),
     Action("optimize keys", keyed_lake, _through_handle(ss.Table.optimize)),
-]
-
-ACTIONS += [
     Action("delete rows", changed_lake, _through_handle(lambda t: t.delete("a = 10 OR a = 3"))),
     Action("update rows", keyed_lake, _through_handle(lambda t: t.update({"b": "'v'", "p": "5"}, "a > 10"))),
     Action("upsert rows", keyed_lake, _through_handle(lambda t: t.upsert(THREE_ROWS, on="a"))),
@@ -253,16 +222,15 @@ def tried(*more: str) -> list[Action]:
 
 
 def versions_after(root: Path, first: int, look: Callable[[ss.Table], Any]) -> dict[int, Any]:
-    """What an action left, version by version from `first` on. A clean changes no file: of a version that it took away
-    what the newest holds counts."""
+    """look(version) for each version from `first` on. A cleaned version counts as the newest, with the same files."""
     newest = ss.open(root)
-    gone = {v for low, high in newest.handle.instant.cleaned for v in range(low, high + 1)}
+    readable = readable_versions(newest)
     versions = range(first, newest.version + 1)
-    return {v: look(newest if v in gone else ss.open(root, version=v)) for v in versions}
+    return {v: look(ss.open(root, version=v) if v in readable else newest) for v in versions}
 
 
 def picture(table: ss.Table) -> dict:
-    """What one version holds. Look-ups of single values agree with reading every row, or this fails."""
+    """What a user sees of one version. Look-ups of single values agree with reading every row, or this fails."""
     files = table.files()
     assert table.handle.instant.totals["files"] == files.num_rows
     return {
@@ -274,7 +242,7 @@ def picture(table: ss.Table) -> dict:
 
 
 def rows_of(table: ss.Table) -> list[str]:
-    """Every row, in order; or why they cannot be read, where the directory went on without the table."""
+    """Every row, in order, or "not readable" if the directory has changed."""
     try:
         rows = table.scan().to_table()
     except ss.NotReadableError:
@@ -286,7 +254,11 @@ def rows_of(table: ss.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
+def is_table(root: Path) -> bool:
+    return any((root / ".skipstone").glob("timeline/*/*.json"))
+
+
 def add_a_row(table: ss.Table) -> None:
-    """Commits one row of nulls."""
+    """Commit one row of nulls."""
     with table.transaction() as tx:
         tx.write(pa.Table.from_pylist([{"p": 1}], schema=table.schema))

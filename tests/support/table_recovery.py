@@ -1,8 +1,4 @@
-"""What a table must be after whoever wrote to it died: whole, and clean once it was cleaned.
-
-recovered(table)    cleans all that may be cleaned, and gives what is wrong with what is left, as sentences
-readable_versions   the versions that were not cleaned
-"""
+"""After a writer died the table must be whole, and a clean must remove what the writer left."""
 
 from __future__ import annotations
 
@@ -17,17 +13,17 @@ from skipstone.engine.tasks.writer import FILE_PREFIX
 
 
 def clean_all(table: ss.Table) -> None:
-    """Cleans what may be cleaned at all."""
+    """Clean everything that may be cleaned."""
     table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=table.handle.log is None)
 
 
 def purge_all(table: ss.Table) -> None:
-    """Purges, whoever may be writing."""
+    """Purge, even if other writers are active."""
     table.purge(drop_savepoints=True, min_age=dt.timedelta(0))
 
 
 def recovered(table: ss.Table) -> list[str]:
-    """Cleans: that removes all that a dead writer left, and nothing else."""
+    """Clean, and return what is wrong after it: a clean removes all files that a dead writer left, and no others."""
     clean_all(table)
     faults = [f"verify: {finding}" for finding in table.verify(deep=True)]
     runs, data = _named(table)
@@ -51,7 +47,7 @@ def readable_versions(table: ss.Table) -> list[int]:
 
 
 def _named(table: ss.Table) -> tuple[set[str], set[str]]:
-    """The runs and the data files that versions name which can be read."""
+    """The runs and the data files of readable versions."""
     runs: set[str] = set()
     data: set[str] = set()
     index_path, options = table.handle.index_storage.uri, table.handle.storage_options

@@ -1,4 +1,4 @@
-"""A small lake whose timeline is to be harmed, read as by a process that knows nothing of it."""
+"""A small lake of many versions, and opening it like a process that has read nothing yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import skipstone as ss
 from skipstone.engine.state import timeline
-from skipstone.engine.state import timeline as timelines
 
 SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 6
@@ -21,7 +20,7 @@ def commit(table: ss.Table, number: int) -> int:
 
 
 def lake(root: Path, versions: int = VERSIONS) -> ss.Table:
-    """Version v holds the numbers 2..v."""
+    """Version v contains the numbers 2..v."""
     table = ss.create(root, schema=SCHEMA, partitioning=None)
     for number in range(2, versions + 1):
         commit(table, number)
@@ -38,8 +37,8 @@ def rows(table: ss.Table) -> list[int]:
 
 
 def opened(root: Path, **options) -> ss.Table:
-    """As a process that has read nothing yet, which takes no warning."""
-    timelines._seen.clear()
+    """As a process that has read nothing yet, with warnings as errors."""
+    timeline._seen.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return ss.open(root, **options)

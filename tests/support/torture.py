@@ -31,11 +31,7 @@ TESTS = SUPPORT.parent
 AT_ONCE = 2
 GRACE_S = 240  # beyond its share, for a trial to end by itself
 SECONDS_MIN = 10
-HISTORIES = [
-    "soundness/test_life_of_a_table.py",
-    "lakes/test_log_histories.py",
-    "lakes/test_hudi_histories.py",
-]
+HISTORIES = ["soundness/test_life_of_a_table.py", "lakes/test_log_histories.py", "lakes/test_hudi_histories.py"]
 FAULTS = [
     "faults/test_lost_timeline_files.py",
     "faults/test_damage.py",

@@ -1,4 +1,4 @@
-"""Advice: what is forecast on a sample comes true once the index is built; what cannot be read is named."""
+"""Advice: forecasts from a sample are true once the index is built, and queries that cannot be read are listed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.commands.app import main
+from lake_strategies import make_file, write_rows
 from skipstone.commands.demo import uuids, write_lake
 from skipstone.engine.indexes.kind import kind_named
 
@@ -18,7 +18,7 @@ ROWS = 12_000
 
 
 def _flights() -> pa.Table:
-    """Rows in the shape of the demo's lake, which come without its package: twelve months, random uuids."""
+    """Rows like those of the demo's lake: twelve months, random uuids."""
     chance = random.Random(7)
     months = [1 + 12 * i // ROWS for i in range(ROWS)]
     return pa.table(
@@ -56,7 +56,7 @@ def own_lake(tmp_path: Path, rows: pa.Table) -> str:
 
 
 def _read(table: ss.Table, queries: list[str]) -> tuple[int, float]:
-    """(files, bytes by row groups) that queries read, counted over the plans themselves."""
+    """(files, bytes of row groups) that the plans of queries read."""
     sizes = dict(zip(*(table.files().column(name).to_pylist() for name in ("path", "size_bytes")), strict=True))
     files, size = 0, 0.0
     for query in queries:
@@ -77,8 +77,8 @@ def test_the_suggested_fpp_goes_by_the_number_of_row_groups(row_groups: float, f
     assert kind_named("bloom").advised_options(row_groups)["fpp"] == pytest.approx(fpp)
 
 
-def test_the_forecast_of_an_index_comes_true(own_lake: str, rows: pa.Table) -> None:
-    """Tried on a third of the 48 files; the index is then built, and the same queries are planned."""
+def test_the_forecast_of_an_index_is_true(own_lake: str, rows: pa.Table) -> None:
+    """From a third of the 48 files. The index is then built, and the same queries are planned."""
     table = ss.open(own_lake)
     wanted = rows.column("flight_id").to_pylist()[:: ROWS // 6]
     queries = [f"flight_id = '{one}'" for one in wanted]
@@ -101,13 +101,13 @@ def test_the_forecast_of_an_index_comes_true(own_lake: str, rows: pa.Table) -> N
     assert ("bloom", ("flight_id",)) not in _kinds(table.advise(queries, sample_files=4))
 
 
-def test_the_table_and_its_index_stay_as_they_were(lake: str) -> None:
+def test_advice_changes_no_file(lake: str) -> None:
     before = {file: file.stat().st_mtime_ns for file in Path(lake).rglob("*")}
     ss.open(lake).advise(["tailnum = 'N00001'"], sample_files=2)
     assert {file: file.stat().st_mtime_ns for file in Path(lake).rglob("*")} == before
 
 
-def test_what_cannot_be_read_is_named(lake: str) -> None:
+def test_queries_that_cannot_be_read_are_listed(lake: str) -> None:
     texts = [
         "SELECT f.hour FROM flights f WHERE f.tailnum = 'N00001' AND hour < 12 ORDER BY hour",
         "WHERE tailnum = 'N00001' AND hour < 12",
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_named(lake: str) -> None:
         assert text in str(advice)
 
 
-def test_from_a_log_of_scans(lake: str, tmp_path: Path, rows: pa.Table, capsys: pytest.CaptureFixture) -> None:
+def test_from_a_log_of_scans(say, lake: str, tmp_path: Path, rows: pa.Table) -> None:
     log, other = tmp_path / "queries.jsonl", tmp_path / "other"
     other.mkdir()
     pq.write_table(rows.slice(0, 5), other / "a.parquet")
@@ -140,36 +140,28 @@ def test_from_a_log_of_scans(lake: str, tmp_path: Path, rows: pa.Table, capsys: 
         file.write("torn {\n")
     before = log.read_bytes()
     advice = table.advise(log=log, sample_files=4)
-    assert log.read_bytes() == before  # trying is no asking
+    assert log.read_bytes() == before  # trial scans are not logged
     assert (advice.queries, advice.distinct, len(advice.unread)) == (3, 1, 2)
-    with pytest.raises(SystemExit) as end:
-        main(["advise", lake, "--from-log", str(log), "--sample-files", "4", "--json"])
-    assert not end.value.code
-    answer = json.loads(capsys.readouterr().out)
+    status, output, _ = say("advise", lake, "--from-log", str(log), "--sample-files", "4", "--json")
+    assert status == 0
+    answer = json.loads(output)
     assert [one["kind"] for one in answer["suggestions"]] == [one.kind for one in advice.suggestions]
     assert answer["suggestions"][0]["code"] == advice.suggestions[0].code
 
 
-def test_the_command_reads_a_file_of_statements(lake: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_reads_a_file_of_statements(say, lake: str, tmp_path: Path) -> None:
     file = tmp_path / "q.sql"
     file.write_text("-- ours; really\nSELECT *\nFROM f\nWHERE tailnum = 'a;b';\nhour = 3 ;\n\n;bad = 1;")
-    with pytest.raises(SystemExit) as end:
-        main(["advise", lake, "--queries", str(file), "--sample-files", "2"])
-    assert not end.value.code
-    out = capsys.readouterr().out
-    assert "2 queries" in out
-    assert "not read: bad = 1" in out
+    status, output, _ = say("advise", lake, "--queries", str(file), "--sample-files", "2")
+    assert status == 0 and "2 queries" in output and "not read: bad = 1" in output
     file.write_text("tailnum = 'x'\nhour = 3\n")
-    with pytest.raises(SystemExit):
-        main(["advise", lake, "--queries", str(file), "--sample-files", "2", "--json"])
-    assert json.loads(capsys.readouterr().out)["distinct"] == 2
+    output = say("advise", lake, "--queries", str(file), "--sample-files", "2", "--json")[1]
+    assert json.loads(output)["distinct"] == 2
 
 
 @pytest.mark.parametrize("arguments", [[], ["--queries", "a", "--from-log", "b"]])
-def test_one_of_both_is_to_be_given(lake: str, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["advise", lake, *arguments])
-    assert end.value.code == 2
+def test_exactly_one_source_of_queries_is_required(say, lake: str, arguments: list[str]) -> None:
+    assert say("advise", lake, *arguments)[0] == 2
     with pytest.raises(ss.InvalidArgumentError):
         ss.open(lake).advise()
 
@@ -183,16 +175,14 @@ def test_a_table_without_files_and_queries_that_read_nothing(tmp_path: Path, lak
 
 def test_columns_that_were_renamed_and_added(tmp_path: Path) -> None:
     root = tmp_path / "lake"
-    root.mkdir()
     for number in range(6):
-        rows = pa.table({"old": [f"{number}-{i * 7919 % 1000}" for i in range(1000)], "gone by": [1] * 1000})
-        pq.write_table(rows, root / f"{number}.parquet", row_group_size=100)
+        rows = {"old": [f"{number}-{i * 7919 % 1000}" for i in range(1000)], "gone by": [1] * 1000}
+        make_file(root, f"{number}.parquet", rows, row_group_size=100)
     table = ss.create(root)
     table.alter(rename={"old": "key"}, add={"later": pa.int64()})
-    with table.transaction() as tx:  # one file has the new names
-        tx.write(pa.table({"key": ["a"], "gone by": pa.array([2]), "later": pa.array([3])}))
+    write_rows(table, pa.table({"key": ["a"], "gone by": [2], "later": [3]}))  # one file has the new names
     advice = table.advise([f"key = '{i}-500'" for i in range(3)] + ["later = 3 AND key = 'a'"])
-    assert advice.files_sampled == 3  # those of the old names that may hold a key
+    assert advice.files_sampled == 3  # files with the old names that may contain a key
     best = advice.suggestions[0]
     assert (best.columns, best.bytes_then < best.bytes_now) == (("key",), True)
     assert [("later" in text, "later" in reason) for text, reason in advice.unread] == [(True, True)]

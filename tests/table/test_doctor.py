@@ -1,4 +1,4 @@
-"""`doctor`: what is sound is called so, what is wrong is found and says what to do, nothing is left behind."""
+"""`doctor`: problems are found with a remedy, sound tables have none, and no file is left behind."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import os
 import time
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.commands.app import main
+from lake_strategies import make_file
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     root = tmp_path / "lake"
-    root.mkdir()
     for number in range(3):
-        pq.write_table(pa.table({"id": [f"{number}-{i}" for i in range(20)]}), root / f"{number}.parquet")
+        make_file(root, f"{number}.parquet", {"id": [f"{number}-{i}" for i in range(20)]})
     with ss.create(root) as table:
         table.create_index("id", kind="bloom")
     return root
@@ -29,23 +26,18 @@ def _checks(lake: Path) -> dict[str, ss.Check]:
     return {check.name: check for check in ss.doctor(lake)}
 
 
-def test_what_is_sound_is_called_so_and_nothing_is_left_behind(lake: Path) -> None:
+def test_a_sound_table_has_no_finding_and_no_file_is_left_behind(lake: Path) -> None:
     before = sorted(file for file in lake.rglob("*") if file.is_file())
     checks = _checks(lake)
     assert [check for check in checks.values() if check.is_finding] == []
     assert {"python", "numpy", "pyarrow", "numba", "kernels", "table", "storage", "clock", "files"} <= set(checks)
     assert checks["bloom(id)"].status == "ok"
+    assert "table" not in {check.name for check in ss.doctor()}
     assert sorted(file for file in lake.rglob("*") if file.is_file()) == before
 
 
-def test_the_environment_alone(capsys: pytest.CaptureFixture) -> None:
-    names = {check.name for check in ss.doctor()}
-    assert "python" in names
-    assert "table" not in names
-
-
-def test_uncovered_files_quarantined_ones_and_damage_are_found(lake: Path) -> None:
-    pq.write_table(pa.table({"id": ["new"]}), lake / "3.parquet")
+def test_files_that_are_not_indexed_quarantined_files_and_damage_are_found(lake: Path) -> None:
+    make_file(lake, "3.parquet", {"id": ["new"]})
     (lake / "4.parquet").write_bytes(b"PAR1 this is none PAR1")
     ss.open(lake).sync()
     checks = _checks(lake)
@@ -54,31 +46,27 @@ def test_uncovered_files_quarantined_ones_and_damage_are_found(lake: Path) -> No
     assert "4.parquet" in checks["quarantined file"].detail
     (lake / "0.parquet").unlink()
     assert _checks(lake)["missing file"].status == "problem"
-    run = _largest_run(lake)
+    run = max((lake / ".skipstone").rglob("*.sbf"), key=lambda file: file.stat().st_size)
     run.write_bytes(run.read_bytes()[:-20])
     assert any(check.status == "problem" for check in _checks(lake).values())
 
 
-def _largest_run(lake: Path) -> Path:
-    files = [file for file in (lake / ".skipstone").rglob("*") if file.is_file() and "timeline" not in file.parts]
-    return max(files, key=lambda file: file.stat().st_size)
-
-
-def test_where_there_is_no_table(tmp_path: Path) -> None:
+def test_a_folder_without_a_table(tmp_path: Path) -> None:
     check = _checks(tmp_path)["table"]
     assert (check.status, check.is_finding) == ("problem", True)
     assert "create" in check.remedy
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where nobody may")
-def test_storage_that_is_for_reading(lake: Path) -> None:
-    for folder in (lake / ".skipstone", *(f for f in (lake / ".skipstone").rglob("*") if f.is_dir())):
-        folder.chmod(0o500)
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_storage_that_is_read_only(lake: Path) -> None:
+    folders = [lake / ".skipstone", *(f for f in (lake / ".skipstone").rglob("*") if f.is_dir())]
     try:
+        for folder in folders:
+            folder.chmod(0o500)
         assert _checks(lake)["storage"].status == "warning"
     finally:
-        for folder in (lake / ".skipstone", *(f for f in (lake / ".skipstone").rglob("*") if f.is_dir())):
+        for folder in folders:
             folder.chmod(0o700)
 
 
@@ -110,14 +98,10 @@ def test_without_a_compiler_and_java(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert {check.name: check for check in ss.doctor()}["java"].status == "ok"
 
 
-def test_the_command(lake: Path, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["doctor", str(lake)])
-    assert not end.value.code
-    assert "nothing found" in capsys.readouterr().out
+def test_the_command(say, lake: Path) -> None:
+    status, output, _ = say("doctor", str(lake))
+    assert status == 0 and "nothing found" in output
     (lake / "0.parquet").unlink()
-    with pytest.raises(SystemExit) as end:
-        main(["doctor", str(lake), "--json"])
-    assert end.value.code == 3
-    checks = json.loads(capsys.readouterr().out)
-    assert [check["name"] for check in checks if check["status"] == "problem"] == ["missing file"]
+    status, output, _ = say("doctor", str(lake), "--json")
+    assert status == 3
+    assert [check["name"] for check in json.loads(output) if check["status"] == "problem"] == ["missing file"]

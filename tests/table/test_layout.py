@@ -17,17 +17,14 @@ from lake_strategies import bare_table, commit_rows, declare, file_row, make_fil
 from skipstone.engine.column_layout import _Axis
 
 
-def _told(root: Path, spans: list[tuple], kind: pa.DataType | None = None) -> ss.Table:
+def _declared(root: Path, spans: list[tuple], kind: pa.DataType | None = None) -> ss.Table:
     table = bare_table(root, kind)
     declare(table, *(file_row(f"f{n}", **stats_of(a=(*span, 0))) for n, span in enumerate(spans)))
     return table
 
 
-# -- depths -----------------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 30)), min_size=1, max_size=30))
-def test_depths_are_those_of_a_count_by_hand(spans: list[tuple[int, int]]) -> None:
+def test_depths_are_those_of_a_plain_count(spans: list[tuple[int, int]]) -> None:
     ranges = [(low, low + width) for low, width in spans]
     lower, upper = (pa.array([r[side] for r in ranges], pa.int64()) for side in (0, 1))
     depths, deepest = _Axis(lower, upper, pa.int64()).depths()
@@ -54,22 +51,19 @@ def test_depths_are_those_of_a_count_by_hand(spans: list[tuple[int, int]]) -> No
     ],
 )
 def test_clustered_and_spread_columns_of_every_kind(tmp_path: Path, kind: pa.DataType, of) -> None:
-    clustered = _told(tmp_path / "c", [(of(2 * n), of(2 * n + 1)) for n in range(100)], kind).layout("a")
+    clustered = _declared(tmp_path / "c", [(of(2 * n), of(2 * n + 1)) for n in range(100)], kind).layout("a")
     assert (clustered.files, clustered.files_with_bounds, clustered.depth_max) == (100, 100, 1)
     assert clustered.depth_mean == clustered.depth_p50 == clustered.depth_p99 == 1
     assert clustered.share_read == pytest.approx(0.01)
     assert (clustered.lower, clustered.upper) == (of(0), of(199))
     assert np.all(np.diff(clustered.starts) > 0) and np.all(clustered.starts <= clustered.ends)
     assert (clustered.starts[0], clustered.ends[-1]) == (0, 1)
-    spread = _told(tmp_path / "s", [(of(n % 7), of(199 - n % 5)) for n in range(100)], kind).layout("a")
+    spread = _declared(tmp_path / "s", [(of(n % 7), of(199 - n % 5)) for n in range(100)], kind).layout("a")
     assert spread.depth_mean > 90 and spread.depth_max == 100
     assert len(spread.domain) == 2
 
 
-# -- files without bounds, or without values --------------------------------------------------------------------------
-
-
-def test_files_are_counted_by_what_is_known_of_them(tmp_path: Path) -> None:
+def test_files_are_counted_by_their_bounds(tmp_path: Path) -> None:
     table = bare_table(tmp_path)
     declare(
         table,
@@ -87,24 +81,17 @@ def test_files_are_counted_by_what_is_known_of_them(tmp_path: Path) -> None:
     assert "by 5 files" not in repr(found) and "'a' over 5 files" in repr(found)
 
 
-def test_tables_that_hold_little(tmp_path: Path) -> None:
+def test_tables_without_bounds_or_values(tmp_path: Path) -> None:
     empty = ss.create(tmp_path / "empty", schema=pa.schema([("a", pa.int64())])).layout("a")
     assert (empty.files, empty.lower, empty.domain, empty.share_read) == (0, None, (), 0)
-    one = _told(tmp_path / "one", [(1, 5)]).layout("a")
-    assert (one.depth_mean, one.depth_max) == (1, 1)
-    constant = _told(tmp_path / "constant", [(3, 3)] * 4).layout("a")
-    assert constant.domain == ("3", "3")
-    nulls = bare_table(tmp_path / "nulls")
-    declare(nulls, file_row("x", **stats_of(a=(None, None, 10))))
-    found = nulls.layout("a")
-    assert (found.files_with_bounds, found.files_without_values, found.files_unknown) == (0, 1, 0)
+    assert _declared(tmp_path / "constant", [(3, 3)] * 4).layout("a").domain == ("3", "3")
     bare = bare_table(tmp_path / "bare")
     declare(bare, file_row("x"), file_row("y"))
-    found = bare.layout("a")
-    assert (found.files_with_bounds, found.files_unknown, found.share_read) == (0, 2, 1)
-    bare.drop_index("a", kind="stats")
-    found = bare.layout("a")
-    assert (found.files_with_bounds, found.files_unknown, found.share_read) == (0, 2, 1)
+    for has_index in (True, False):
+        if not has_index:
+            bare.drop_index("a", kind="stats")
+        found = bare.layout("a")
+        assert (found.files_with_bounds, found.files_unknown, found.share_read) == (0, 2, 1)
 
 
 def test_floats_without_end(tmp_path: Path) -> None:
@@ -126,20 +113,13 @@ def test_partition_columns_and_fields_of_structs(tmp_path: Path) -> None:
     assert (table.layout("in.x").lower, table.layout("in.x").upper) == (10, 35)
 
 
-# -- refusals, and older types ----------------------------------------------------------------------------------------
+def test_a_list_has_no_layout(tmp_path: Path) -> None:
+    make_file(tmp_path, "x.parquet", {"l": [[1]]})
+    with pytest.raises(ss.SchemaError, match="l"):
+        ss.create(tmp_path).layout("l")
 
 
-def test_columns_that_have_no_layout(tmp_path: Path) -> None:
-    make_file(tmp_path, "x.parquet", {"a": [1], "l": [[1]]})
-    table = ss.create(tmp_path)
-    for column in ("nope", "l"):
-        with pytest.raises(ss.SchemaError, match=column):
-            table.layout(column)
-    with pytest.raises(ss.InvalidArgumentError):
-        table.layout(3)
-
-
-def test_files_of_older_types_lie_on_the_same_axis(tmp_path: Path) -> None:
+def test_files_of_older_types_are_on_the_same_axis(tmp_path: Path) -> None:
     for number, kind in enumerate([pa.int8(), pa.int64(), pa.int32()]):
         make_file(tmp_path, f"{number}.parquet", {"a": pa.array([10 * number, 10 * number + 9], kind)})
     found = ss.create(tmp_path).layout("a")

@@ -1,4 +1,4 @@
-"""What a notebook shows: HTML of layouts in which every name is text; bars."""
+"""Layouts and bars in notebooks, log records, hooks, and reports: every name is text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from lake_strategies import make_file
 from loaded_modules import run_code
-from skipstone.commands.app import main
 from skipstone.engine import observing
 from skipstone.engine.progress import progress_function
 
@@ -68,10 +67,8 @@ def _shown(thing: object) -> Page:
 @pytest.fixture
 def table(tmp_path: Path) -> ss.Table:
     root = tmp_path / "a <b>lake & co"
-    root.mkdir()
     for number in range(4):
-        rows = {ODD: [f"{ODD}{number}"] * 5, "n": range(5 * number, 5 * number + 5)}
-        pq.write_table(pa.table(rows), root / f"{number}.parquet")
+        make_file(root, f"{number}.parquet", {ODD: [f"{ODD}{number}"] * 5, "n": range(5 * number, 5 * number + 5)})
     return ss.create(root)
 
 
@@ -87,7 +84,7 @@ def test_a_bar_in_a_notebook_is_one_line(table: ss.Table, capsys: pytest.Capture
 
     shell = InteractiveShell.instance()
     try:
-        shell.kernel = object()  # a kernel is what makes a notebook
+        shell.kernel = object()  # a notebook has a kernel
         assert progress_function(None) is not None
         table.create_index(ODD, kind="bloom", progress=True)
     finally:
@@ -96,53 +93,10 @@ def test_a_bar_in_a_notebook_is_one_line(table: ss.Table, capsys: pytest.Capture
     assert drawn.startswith("\r") and drawn.count("\n") == 1 and "4 of 4" in drawn.rpartition("\r")[2]
 
 
-# -- logging ----------------------------------------------------------------------------------------------------------
-
-
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     texts = [record.getMessage() for record in caplog.records if record.name == "skipstone"]
     caplog.clear()
     return texts
-
-
-def test_a_line_a_plan_a_commit_a_build(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for number in range(3):
-        pq.write_table(pa.table({"n": range(10 * number, 10 * number + 10)}), tmp_path / f"{number}.parquet")
-    caplog.set_level(logging.INFO, logger="skipstone")
-    table = ss.create(tmp_path)
-    (created,) = _lines(caplog)
-    assert created.startswith("version 1 of ") and "create, 3 files added, 0 removed, 3 now" in created
-    assert created.endswith(" ms")
-    plan = table.scan("n IN (7, 8)")
-    assert _lines(caplog) == []
-    assert plan.count() == 2 and plan.to_table().num_rows == 2
-    (planned,) = _lines(caplog)
-    assert '"n" IN (7, 8): 3 files -> 1, ' in planned and " requests, " in planned and planned.endswith(" bytes")
-    table.create_index("n", kind="bloom")
-    built, committed = _lines(caplog)
-    assert built.startswith("index bloom(n) of ") and "3 of 3 files" in built
-    assert committed.startswith("version 2 of ") and ": index, " in committed
-    with table.transaction() as tx:
-        tx.write(pa.table({"n": [99]}))
-        tx.remove(["0.parquet"])
-    (replaced,) = _lines(caplog)
-    assert "replace, 1 files added, 1 removed, 3 now" in replaced
-
-
-def test_a_line_stays_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pq.write_table(pa.table({"s": ["a"]}), tmp_path / "a.parquet")
-    caplog.set_level(logging.INFO, logger="skipstone")
-    assert ss.create(tmp_path).scan(ss.col("s") == "x\nversion 9\x1b[2J").count() == 0
-    assert all("\n" not in line and "\x1b" not in line for line in _lines(caplog))
-
-
-def test_nothing_is_printed_by_default(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
-    assert ss.create(tmp_path).scan("n = 1").count() == 1
-    assert capfd.readouterr() == ("", "")
-
-
-# -- hooks and metrics ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -153,28 +107,58 @@ def events() -> Iterator[list[ss.Event]]:
     stop()
 
 
-def test_a_hook_sees_plans_commits_and_builds(tmp_path: Path, events: list[ss.Event]) -> None:
+def test_plans_commits_and_builds_are_logged_and_observed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, events: list[ss.Event]
+) -> None:
     for number in range(3):
-        pq.write_table(pa.table({"n": range(10 * number, 10 * number + 10)}), tmp_path / f"{number}.parquet")
+        make_file(tmp_path, f"{number}.parquet", {"n": range(10 * number, 10 * number + 10)})
+    caplog.set_level(logging.INFO, logger="skipstone")
     table = ss.create(tmp_path)
-    plan = table.scan("n IN (7, 8)")
-    assert plan.count() == 2 and plan.to_table().num_rows == 2
-    table.create_index("n", kind="bloom")
-    assert [event.name for event in events] == ["commit", "plan", "index", "commit"]
-    created, planned, built, _ = events
+    (line,), (created,) = _lines(caplog), events
+    assert line.startswith("version 1 of ") and "create, 3 files added, 0 removed, 3 now" in line
+    assert line.endswith(" ms")
     figures = {"files_added": 3, "files_removed": 0, "files": 3}
     assert {name: created.figures[name] for name in figures} == figures and created.version == 1
     assert created.figures["requests"] >= created.figures["waits"] > 0
+    plan = table.scan("n IN (7, 8)")
+    assert _lines(caplog) == []
+    assert plan.count() == 2 and plan.to_table().num_rows == 2
+    (line,), planned = _lines(caplog), events[-1]
+    assert '"n" IN (7, 8): 3 files -> 1, ' in line and " requests, " in line and line.endswith(" bytes")
     sizes = {entry["path"]: entry["size_bytes"] for entry in table.files().to_pylist()}
     figures = {"files_in": 3, "files_kept": 1, "bytes_in": sum(sizes.values()), "bytes_kept": sizes["0.parquet"]}
     assert {name: planned.figures[name] for name in figures} == figures
     assert planned.figures["requests"] == sum(step.requests for step in plan.steps if "row" not in step.unit)
     assert planned.elapsed_ms > 0 and "3 files -> 1" in "; ".join(planned.steps)
-    assert built.figures["files_built"] == built.figures["files_lacking"] == 3 and built.figures["bytes_written"] > 0
+    table.create_index("n", kind="bloom")
+    built, committed = _lines(caplog)
+    assert built.startswith("index bloom(n) of ") and "3 of 3 files" in built
+    assert committed.startswith("version 2 of ") and ": index, " in committed
+    assert [event.name for event in events] == ["commit", "plan", "index", "commit"]
+    figures = events[-2].figures
+    assert figures["files_built"] == figures["files_lacking"] == 3 and figures["bytes_written"] > 0
+    with table.transaction() as tx:
+        tx.write(pa.table({"n": [99]}))
+        tx.remove(["0.parquet"])
+    (replaced,) = _lines(caplog)
+    assert "replace, 1 files added, 1 removed, 3 now" in replaced
 
 
-def test_a_hook_that_fails_or_was_stopped_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+def test_a_log_record_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_file(tmp_path, "a.parquet", {"s": ["a"]})
+    caplog.set_level(logging.INFO, logger="skipstone")
+    assert ss.create(tmp_path).scan(ss.col("s") == "x\nversion 9\x1b[2J").count() == 0
+    assert all("\n" not in line and "\x1b" not in line for line in _lines(caplog))
+
+
+def test_nothing_is_printed_by_default(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make_file(tmp_path, "a.parquet", {"n": [1]})
+    assert ss.create(tmp_path).scan("n = 1").count() == 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_hook_that_fails_or_was_stopped_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_file(tmp_path, "a.parquet", {"n": [1]})
     caplog.set_level(logging.INFO, logger="skipstone")
     seen: list[ss.Event] = []
 
@@ -198,7 +182,7 @@ SLOW = ("slow plan: scan of", "statistics", "requests")
 def test_a_slow_plan_is_logged_with_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, threshold: str, warned: tuple
 ) -> None:
-    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    make_file(tmp_path, "a.parquet", {"n": [1]})
     ss.create(tmp_path)
     monkeypatch.setenv("SKIPSTONE_SLOW_PLAN_MS", threshold)
     observing._slow_plan_ms.cache_clear()
@@ -211,7 +195,7 @@ def test_a_slow_plan_is_logged_with_its_steps(
 
 
 def test_the_command_prints_slow_plans(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    make_file(tmp_path, "a.parquet", {"n": [1]})
     ss.create(tmp_path)
     words = ["skipstone", "scan", str(tmp_path), "--where", "n = 1", "--count"]
     code = f"import sys; sys.argv = {words}; from skipstone.commands.app import main; main()"
@@ -219,78 +203,61 @@ def test_the_command_prints_slow_plans(tmp_path: Path) -> None:
     assert not run.returncode and all(part in run.stderr for part in SLOW), run.stderr
 
 
-# -- the report -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def partitioned(tmp_path: Path) -> ss.Table:
-    """Three partitions of names that look like HTML, with a filter that lacks a file, and a version more."""
+    """Three partitions of names that look like HTML, with a filter that does not cover one file."""
     root = tmp_path / "a <b>lake & co"
     for day in range(3):
-        folder = root / f"day={day}<i>"
-        folder.mkdir(parents=True)
-        rows = pa.table({ODD: [f"{ODD}{day}-{i}" for i in range(40)], "n": range(40 * day, 40 * day + 40)})
-        pq.write_table(rows, folder / "part.parquet")
+        rows = {ODD: [f"{ODD}{day}-{i}" for i in range(40)], "n": range(40 * day, 40 * day + 40)}
+        make_file(root, f"day={day}<i>/part.parquet", rows)
     table = ss.create(root)
     table.create_index(ODD, kind="bloom")
-    pq.write_table(rows, root / "day=2<i>" / "later.parquet")
+    make_file(root, "day=2<i>/later.parquet", rows)
     table.sync()
     return table
 
 
 def _read(page: str) -> Page:
+    """Read a report, which loads nothing."""
     read = Page(page)
     assert read.tags <= OF_REPORTS
     assert not {"src", "href", "onerror", "onload", "action"} & set(read.attributes)
-    assert "url(" not in page
-    assert "@import" not in page
+    assert "url(" not in page and "@import" not in page
     assert page.startswith("<!doctype html>")
     assert "default-src 'none'; style-src 'unsafe-inline'" in read.attributes["content"]
     return read
 
 
-def test_names_are_text_and_nothing_is_loaded(partitioned: ss.Table) -> None:
-    page = partitioned.report()
-    read = _read(page)
-    assert ODD in read.text
-    assert "day=2<i>" in read.text
-    assert "a <b>lake & co" in read.text
-
-
-def test_its_figures_are_those_of_the_table(partitioned: ss.Table) -> None:
+def test_a_report_shows_the_figures_of_the_table_and_names_as_text(partitioned: ss.Table) -> None:
     read = _read(partitioned.report())
+    assert all(name in read.text for name in (ODD, "day=2<i>", "a <b>lake & co"))
     lines = read.text.splitlines()
     assert "4 files, 160 rows and " in read.text and " of Parquet in 3 partitions; 3 columns; " in read.text
     row = lines[lines.index("bloom") :]
-    assert row[1:3] == ["3", "4"]  # the filter lacks a file
+    assert row[1:3] == ["3", "4"]  # the filter does not cover a file
     assert {"create", "index", "sync"} <= set(lines)
 
 
-def test_the_log_and_the_advice_come_in(partitioned: ss.Table, tmp_path: Path) -> None:
+def test_a_report_contains_the_log_and_the_advice(partitioned: ss.Table, tmp_path: Path) -> None:
     log = tmp_path / "queries.jsonl"
-    asked = ss.open(partitioned.location, scan_log=log)
+    logged = ss.open(partitioned.location, scan_log=log)
     for _ in range(2):
-        asked.scan(ss.col("n") == 7).files()
+        logged.scan(ss.col("n") == 7).files()
     with open(log, "a") as file:
         file.write('{"where": "torn", "filters": [1], "files_in": "x"}\nnot JSON\n')
         file.write(json.dumps({"where": ODD, "table": partitioned.location, "filters": {ODD: [ODD]}}) + "\n")
     before = log.read_bytes()
-    advice = asked.advise([f"n = 7 OR n = {n}" for n in (99, 100)] + [f"{ODD} = 1"])
-    lines = _read(asked.report(log=log, advice=advice)).text.splitlines()
-    assert log.read_bytes() == before  # drawing is no asking
+    advice = logged.advise([f"n = 7 OR n = {n}" for n in (99, 100)] + [f"{ODD} = 1"])
+    lines = _read(logged.report(log=log, advice=advice)).text.splitlines()
+    assert log.read_bytes() == before  # a report logs no plan
     assert any(line.startswith("2 plans skipped 75.0% of files and ") for line in lines)
     assert any(ODD in line for line in lines if line.startswith("not read"))
 
 
-def test_it_is_written_whole_or_not_at_all(
-    partitioned: ss.Table, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_report_is_written_whole_or_not_at_all(say, partitioned: ss.Table, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
-    with pytest.raises(SystemExit) as end:
-        main(["report", partitioned.location, "-o", str(target), "--json"])
-    assert not end.value.code
-    answer = json.loads(capsys.readouterr().out)
-    assert answer == {"output": str(target)}
+    status, output, _ = say("report", partitioned.location, "-o", str(target), "--json")
+    assert status == 0 and json.loads(output) == {"output": str(target)}
     _read(target.read_text(encoding="utf-8"))
     with pytest.raises(ss.StorageError, match="report"):
         partitioned.report(target / "report.html")

@@ -1,4 +1,4 @@
-"""What stands in the place of the index, or in it, and is not what belongs there."""
+"""A file, link or folder in the place of the index or of a part of it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_hint_that_cannot_be_read_is_as_none(tmp_path: Path, odd: str) -> None
     for version in (2, 3):
         hint.unlink(missing_ok=True) if not hint.is_dir() else shutil.rmtree(hint)
         _put(odd, hint)
-        table.handle.forget()  # else this process knows the latest version
+        table.handle.forget()  # this process has the latest version in memory
         with ss.open(lake) as again, again.transaction() as tx:
             tx.write(pa.table({"id": [version]}))
         ss.open(lake).handle.forget()

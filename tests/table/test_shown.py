@@ -1,4 +1,4 @@
-"""What a notebook and a prompt show of results: tables as tables, versions with what a call did."""
+"""What a notebook and a prompt show of results: tables as rows, versions with the changes of a call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from lake_strategies import make_file
+from skipstone.engine.shown import text_of
 
 ODD = "<script>alert(1)</script>"
 
@@ -76,10 +78,7 @@ def test_an_interactive_python_shows_rows(table: ss.Table) -> None:
 
 
 def test_many_rows_are_cut(tmp_path: Path) -> None:
-    (tmp_path / "lake").mkdir()
     for number in range(70):
-        pq.write_table(pa.table({"n": [number]}), tmp_path / "lake" / f"{'x' * 80}{number}.parquet")
-    from skipstone.engine.shown import text_of
-
-    lines = text_of(ss.create(tmp_path / "lake").files()).splitlines()
+        make_file(tmp_path, f"{'x' * 80}{number}.parquet", {"n": [number]})
+    lines = text_of(ss.create(tmp_path).files()).splitlines()
     assert len(lines) == 2 + 60 + 1 and lines[-1] == "... 10 more rows" and "…" in lines[2]

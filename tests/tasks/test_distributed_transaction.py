@@ -1,15 +1,13 @@
-"""A transaction whose tasks and whose end are in other processes: what tasks leave, what counts, what is given up."""
+"""A transaction whose tasks and commit are in other processes."""
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import pickle
 import tempfile
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +15,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lake_strategies import make_file
+from lake_strategies import add_files, make_file, remove_files, write_rows
 from loaded_modules import run_code
 
 SCHEMA = pa.schema([("p", pa.int64()), ("a", pa.int64())])
@@ -62,8 +60,8 @@ sys.stdout.write(str(tx.committed.version))
 """
 
 
-def _elsewhere(program: str, told: object) -> str:
-    done = run_code(program, text=pickle.dumps(told).hex())
+def _elsewhere(program: str, given: object) -> str:
+    done = run_code(program, text=pickle.dumps(given).hex())
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -81,8 +79,7 @@ def test_begun_run_and_committed_in_three_processes_with_every_index_kept_up(tab
 
 
 def test_what_is_pickled_stays_small(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(pa.table({"p": list(range(300)), "a": list(range(300))}))
+    write_rows(table, pa.table({"p": list(range(300)), "a": list(range(300))}))
     work = table.distributed_transaction()
     assert len(pickle.dumps(work)) < 4_000
     assert len(pickle.dumps(run_task(work, [1] * 1000, list(range(1000))))) < 10_000
@@ -100,61 +97,26 @@ def test_a_task_is_used_within_its_block(table: ss.Table) -> None:
         pickle.dumps(task.result)  # rows that wait would be missing
 
 
-# -- retries, twins, the dead ------------------------------------------------------------------------------------------
+# -- its end ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_killed_task_left_half_written_is_cleaned(table: ss.Table) -> None:
-    child = os.fork()
-    work = table.distributed_transaction()
-    if child == 0:
-        task = ss.TaskWriter(work.task_spec(row_group_rows=100_000))
-        task.__enter__()
-        values = np.random.default_rng(0).integers(0, 1 << 62, 300_000)  # too many to wait in memory
-        task.write(pa.table({"p": np.ones(300_000, dtype=np.int64), "a": values}))
-        os._exit(0)
-    os.waitpid(child, 0)
-    [temporary] = list(Path(table.location, "p=1").iterdir())
-    assert table.sync() == table.version
-    table.clean(min_age=NOW, delete_data=True)
-    assert not temporary.exists()
-
-
-# -- how it ends ------------------------------------------------------------------------------------------------------
-
-
-def test_what_was_committed_is_neither_aborted_nor_committed_again(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    results = run_task(work, [1], [1])
-    with work.resume() as tx:
-        tx.add_task(results)
-    work.abort(results)  # as Spark does where a commit broke off after it was done
-    with pytest.raises(ss.CommitConflictError, match="committed before"), work.resume() as tx:
-        tx.add_task(results)
-    assert rows_of(table.location) == {(1, 1): 1} and table.refresh().verify(deep=True) == []
-
-
-def test_two_that_resume_at_once_commit_once(table: ss.Table) -> None:
+def test_what_is_committed_is_neither_aborted_nor_committed_again(table: ss.Table) -> None:
+    """Spark aborts a commit that failed after it was done, and another process may resume the transaction."""
     work = table.distributed_transaction()
     results = run_task(work, [1], [1])
     with pytest.raises(ss.SkipstoneError), work.resume() as late:
         late.add_task(results)
         with work.resume() as tx:
             tx.add_task(results)
-    assert rows_of(table.location) == {(1, 1): 1} and table.refresh().verify(deep=True) == []
-
-
-def test_nothing_is_removed_while_a_commit_may_still_come(table: ss.Table) -> None:
-    work = table.distributed_transaction()
-    results = run_task(work, [1], [1])
-    with work.resume() as tx:
-        tx.add_task(results)
-        work.abort(results)
+            work.abort(results)
     work.abort(results)
+    with pytest.raises(ss.CommitConflictError, match="committed before"), work.resume() as tx:
+        tx.add_task(results)
     assert rows_of(table.location) == {(1, 1): 1} and table.refresh().verify(deep=True) == []
     assert not list(Path(table.location).rglob("*alive*"))
 
 
-def test_a_table_that_was_made_again_is_another(table: ss.Table) -> None:
+def test_a_table_that_was_created_again_is_another_table(table: ss.Table) -> None:
     work = table.distributed_transaction()
     results = run_task(work, [1], [1])
     for path in sorted(Path(table.location, ".skipstone").rglob("*"), reverse=True):
@@ -167,7 +129,7 @@ def test_a_table_that_was_made_again_is_another(table: ss.Table) -> None:
 
 
 def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, table: ss.Table) -> None:
-    """Committed twice it would double rows; given up by the second, the first's files would be gone."""
+    """A second commit would double rows; an abort by another transaction would remove live files."""
     with table.transaction(key="first") as tx:
         results = run_task(tx, [1], [1])
         tx.add_task(results)
@@ -178,7 +140,7 @@ def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, tab
                 tx.add_task(results)
     with pytest.raises(ss.InvalidArgumentError, match="of another transaction"):
         table.distributed_transaction().abort(results)
-    with table.refresh().transaction(key="first") as tx:  # a driver that tries again with what it has
+    with table.refresh().transaction(key="first") as tx:  # a driver that retries with the same results
         tx.write(pa.table({"p": [1], "a": [2]}))
         tx.add_task(results)
     assert tx.committed is not None and tx.committed.version == table.version == 2
@@ -186,16 +148,14 @@ def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, tab
     assert table.verify(deep=True) == [] and data_files(other) == set()
 
 
-def test_rule_60_results_of_a_transaction_that_conflicted_are_gone(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(pa.table({"p": [1], "a": [1]}))
+def test_rule_60_results_of_a_transaction_that_conflicted_are_lost(table: ss.Table) -> None:
+    write_rows(table, pa.table({"p": [1], "a": [1]}))
     (path,) = data_files(table)
     with pytest.raises(ss.CommitConflictError), table.transaction() as tx:
         results = run_task(tx, [1], [2])
         tx.add_task(results)
         tx.remove([path])
-        with ss.open(table.location).transaction() as first:
-            first.remove([path])
+        remove_files(ss.open(table.location), [path])
     with pytest.raises(ss.InvalidArgumentError, match="of another transaction"), table.refresh().transaction() as tx:
         tx.add_task(results)
     assert rows_of(table.location) == {} and table.refresh().verify(deep=True) == []
@@ -203,11 +163,9 @@ def test_rule_60_results_of_a_transaction_that_conflicted_are_gone(table: ss.Tab
 
 @pytest.mark.parametrize("change", ["remove", "replace", "write and remove"])
 def test_a_key_commits_a_removal_once(table: ss.Table, change: str) -> None:
-    (root := Path(table.location) / "p=1").mkdir()
     for name in "xy":
-        pq.write_table(pa.table({"a": [1]}), root / f"{name}.parquet")
-    with table.transaction() as tx:
-        tx.add_files(["p=1/x.parquet"])
+        make_file(Path(table.location), f"p=1/{name}.parquet", {"a": [1]})
+    add_files(table, ["p=1/x.parquet"])
     for _ in range(2):
         with ss.open(table.location) as again, again.transaction(key="night 7") as tx:
             if change == "replace":
@@ -222,39 +180,11 @@ def test_a_key_commits_a_removal_once(table: ss.Table, change: str) -> None:
         tx.remove(["p=1/x.parquet"])
 
 
-def test_others_are_refused_as_for_any_transaction(tmp_path: Path, table: ss.Table) -> None:
-    with pytest.raises(ss.InvalidArgumentError, match="version 1"):
-        ss.open(table.location, version=1).distributed_transaction()
-    with pytest.raises(ss.InvalidArgumentError, match="key="):
-        table.distributed_transaction(key=5)
-    for name in ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes"):
-        with pytest.raises(ss.InvalidArgumentError, match=name):
-            table.distributed_transaction().task_spec(**{name: 0})
-
-
 # -- overwriting ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("partitions", ["all", "written"])
-def test_two_that_overwrite_the_same_file_conflict_and_the_later_leaves_nothing(
-    table: ss.Table, partitions: str
-) -> None:
-    with table.transaction() as tx:
-        tx.write(pa.table({"p": [1, 2], "a": [1, 2]}))
-    late = table.distributed_transaction()
-    with ss.open(table.location).transaction() as other:
-        other.write(pa.table({"p": [1], "a": [5]}))
-        other.overwrite(partitions)
-    files, version = data_files(table), table.refresh().version
-    results = run_task(late, [1], [9])
-    with pytest.raises(ss.CommitConflictError), late.resume() as tx:
-        tx.add_task(results)
-        tx.overwrite(partitions)
-    assert (data_files(table), table.refresh().version) == (files, version)
-
-
 def test_partitions_are_compared_by_their_values(tmp_path: Path) -> None:
-    """Somebody else spelled them otherwise: the rows are of the same partition."""
+    """Another writer spells them differently; the rows are of the same partition."""
     lake = tmp_path / "lake"
     make_file(lake, "p=01/q=a%2fb/f.parquet", {"a": [1]})
     make_file(lake, "p=1/q=a%2Fb/f.parquet", {"a": [2]})
@@ -286,7 +216,7 @@ def test_without_partitions_what_was_written_is_all(tmp_path: Path) -> None:
 
 
 def _changed(table: ss.Table, p: int, how: str) -> None:
-    """Another writer adds to a partition, takes a file out of it, or overwrites it."""
+    """Another writer adds to a partition, removes its files, or overwrites it."""
     with ss.open(table.location).transaction() as tx:
         if how == "removed":
             tx.remove([path for path in table.files()["path"].to_pylist() if path.startswith(f"p={p}/")])
@@ -303,9 +233,8 @@ def _changed(table: ss.Table, p: int, how: str) -> None:
 def test_rule_46_what_was_read_and_changed_since_is_not_overwritten(
     table: ss.Table, partitions: str, p: int, is_met: bool, how: str, is_before: bool
 ) -> None:
-    """Changes before the transaction began, which it would take out unread, and after."""
-    with table.transaction() as tx:
-        tx.write(pa.table({"p": [1, 2], "a": [1, 2]}))
+    """Changes before the transaction began, which it would remove unread, and after."""
+    write_rows(table, pa.table({"p": [1, 2], "a": [1, 2]}))
     read = table.version
     if is_before:
         _changed(table, p, how)
@@ -332,13 +261,12 @@ def test_rule_46_what_was_read_and_changed_since_is_not_overwritten(
         assert rows_of(table.location) == {key: n for key, n in before.items() if key[0] != 1} | {(1, 9): 1}
 
 
-def test_rule_46_what_tells_of_no_change_is_no_conflict_and_what_tells_of_none_is_refused(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(pa.table({"p": [1], "a": [1]}))
+def test_rule_46_a_version_without_changes_is_no_conflict_and_an_unknown_version_is_refused(table: ss.Table) -> None:
+    write_rows(table, pa.table({"p": [1], "a": [1]}))
     read = table.version
     table.create_index("a", kind="bloom")
     table.optimize()
-    for _ in range(2):  # the second is a retry: what its first try changed is no conflict
+    for _ in range(2):  # the second is a retry; the change of the first is no conflict
         with ss.open(table.location).transaction("night-7") as tx:
             tx.write(pa.table({"p": [1], "a": [2]}))
             tx.overwrite(read_version=read)
@@ -388,8 +316,7 @@ def test_any_jobs_leave_the_rows_that_a_list_would_have(jobs: list) -> None:
         for tasks, ending, others, cleans in jobs:
             work = pickle.loads(pickle.dumps(table.refresh().distributed_transaction()))
             if others:
-                with ss.open(folder).transaction() as tx:
-                    tx.write(pa.table({"p": [p for p, _ in others], "a": [a for _, a in others]}))
+                write_rows(ss.open(folder), pa.table({"p": [p for p, _ in others], "a": [a for _, a in others]}))
             made = [_task_of(work, rows, how) for rows, how in tasks]
             written = [row for rows, _ in tasks for row in rows]
             expected = _ended(work, made, ending, expected, written) + others
