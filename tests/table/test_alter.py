@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -336,6 +337,18 @@ def test_declared_files_keep_their_names_and_types(tmp_path: Path) -> None:
     table.alter(rename={"b": "a"})
     assert kept_paths(table, "a = 5") == ["f"] and kept_paths(table, "a = 10") == []
     assert {f.kind for f in table.verify(deep=True)} == {"missing"}
+
+
+def test_a_declared_file_is_read_under_its_old_names(tmp_path: Path) -> None:
+    table = bare_table(tmp_path)
+    make_file(tmp_path, "f.parquet", {"a": [1, 2], "b": [3, 4]})
+    size = os.path.getsize(tmp_path / "f.parquet")
+    declare(table, {"path": "f.parquet", "size_bytes": size, "row_count": 2})
+    table.alter(rename={"a": "b", "b": "a"}, add={"c": pa.scalar(9)})
+    assert _rows(table, "a = 3") == [{"b": 1, "a": 3, "c": 9}]
+    table.create_index(["a", "c"], kind="bloom")
+    assert _answers(table, "a = 3")[1] == 1 and _answers(table, "a = 1")[1] == 0
+    assert _answers(table, "c = 9")[1] == 2 and _answers(table, "c = 8") == ([], 0)
 
 
 def test_columns_chosen_for_statistics_are_followed(tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ def test_a_transaction_is_used_within_its_block_only(table: ss.Table) -> None:
         tx.write(pa.table({"a": [1]}))
     with table.transaction() as tx, pytest.raises(ss.InvalidArgumentError, match="f9"):
         tx.remove(["f9.parquet"])
+    with table.transaction() as tx, pytest.raises(ss.InvalidArgumentError, match="`result` of a TaskWriter"):
+        tx.add_task("no result")
 
 
 def test_a_directory_that_is_missing_or_is_a_file_is_no_table(tmp_path: Path) -> None:
@@ -248,6 +250,13 @@ def test_names_that_are_not_text_do_not_stop_a_listing(tmp_path: Path) -> None:
     table = ss.create(lake)  # no index can name the file: it is reported
     assert table.scan().count() == 12
     assert [f.kind for f in table.verify()] == ["quarantined"]
+
+
+def test_a_lake_of_broken_files_alone_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ss.CorruptionError, match=r"a\.parquet"):
+        ss.create(tmp_path)
+    assert not (tmp_path / ".skipstone/timeline").exists()
 
 
 def test_columns_with_one_name_are_refused(tmp_path: Path) -> None:

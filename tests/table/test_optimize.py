@@ -72,6 +72,22 @@ def test_a_merge_that_a_restore_overtakes_is_done_again(tmp_path: Path) -> None:
     assert table.scan("x = 50").files().num_rows == 0
 
 
+@pytest.mark.parametrize("dropped", ["column", "index"])
+def test_an_optimize_of_an_older_handle_ignores_what_others_dropped(tmp_path: Path, dropped: str) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("b", pa.string()), ("x", pa.int64())]))
+    table.create_index("b", kind="bloom", maintain="refresh")
+    table.create_index("x", kind="secondary", maintain="refresh")
+    write_rows(table, pa.table({"b": ["u"], "x": [1]}))
+    behind = ss.open(tmp_path)
+    if dropped == "column":
+        table.alter(drop="x")
+    else:
+        table.drop_index("x", kind="secondary")
+    behind.optimize()
+    assert {row["files_covered"] for row in behind.indexes().to_pylist()} == {1}
+    assert behind.scan("b = 'u'").count() == 1
+
+
 def test_aggregates_are_tightened_after_a_removal(table: ss.Table) -> None:
     remove_files(table, [_path_of(table, 3)])  # a: 30, 35
     assert _aggregates_step(table, "x = 30") == (2, 1)

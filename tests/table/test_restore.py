@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,24 @@ def test_a_restore_that_changes_nothing_creates_no_version(table: ss.Table) -> N
     ids = file_ids(table)
     assert table.restore(1) == table.restore(3) == 3 and file_ids(table) == ids
     assert table.restore(2) == 4 and table.restore(3) == 5 and table.restore(1) == 5
+
+
+def test_a_commit_that_is_published_before_a_restore_is_undone_too(table: ss.Table) -> None:
+    """The difference is computed again over the newest version."""
+    remove_files(table, ["f.parquet"])
+    other = ss.open(table.location)
+
+    def replace_g() -> None:
+        remove_files(other, ["g.parquet"])
+        write_rows(other, pa.table({"a": [500]}))
+
+    before_publishing(table, replace_g)
+    assert table.restore(1) == 5 and sorted(live_paths(table)) == sorted(FILES)
+    other.refresh()
+    remove_files(table, ["f.parquet"])
+    before_publishing(table, lambda: other.restore(1))
+    assert table.restore(1) == 7 == other.version  # the other writer did it
+    assert sorted(live_paths(table)) == sorted(FILES) and table.verify(deep=True) == []
 
 
 def test_rule_05_the_schema_and_the_indexes_stay(table: ss.Table) -> None:
@@ -234,3 +253,17 @@ def test_a_run_of_an_older_version_that_is_missing_or_damaged_is_named(table: ss
     file.write_bytes(whole)
     table.restore(then)
     assert values_of(table, "a >= 300") == [] and values_of(table, "a = 5") == [5]
+
+
+def test_a_version_from_before_the_table_was_copied(table: ss.Table, tmp_path: Path) -> None:
+    """The copies have other times than that version recorded; the current times stay."""
+    table.create_index("a", kind="bloom")
+    write_rows(table, pa.table({"a": [500]}))
+    table.close()
+    shutil.copytree(table.location, tmp_path / "copy", copy_function=shutil.copyfile)
+    ss.adopt(tmp_path / "copy")
+    copy = ss.open(tmp_path / "copy")
+    version = copy.restore(2)
+    assert values_of(copy) == [*range(10), *range(100, 110), *range(200, 210)]
+    assert kept_paths(copy, "a = 105") == ["g.parquet"]
+    assert copy.sync() == version and copy.verify(deep=True) == []
