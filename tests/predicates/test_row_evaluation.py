@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
+import itertools
 import math
 import pickle
 import uuid
@@ -16,12 +18,25 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicate_strategies import predicates, row_matches, rows_of, schemas, tables
+from predicate_strategies import (
+    COLUMN_TYPES,
+    DECIMALS,
+    FLOATS,
+    INTS,
+    predicates,
+    row_matches,
+    rows_of,
+    schemas,
+    tables,
+)
 from skipstone.base.arrays import to_numpy
 from skipstone.engine.predicates import (
+    Column,
     Constant,
+    Literal,
     Term,
     Unknown,
+    ast,
     bind,
     col,
     columns_of,
@@ -70,6 +85,21 @@ def test_bound_predicates_print_pickle_and_read_back(case):
         return
     again = prepare(str(bound), table.schema)
     assert matches(again, table).to_pylist() == matches(bound, table).to_pylist(), (str(bound), str(again))
+
+
+@pytest.mark.parametrize("name", ["i8", "i32", "i64", "u64", "f32", "f64", "d9", "d38"])
+def test_numbers_meet_literals_exactly(name):
+    """No literal is rounded or wraps: fractions, more digits than the type has, values beyond its range."""
+    kind, values = COLUMN_TYPES[name], [None]
+    for value in (*INTS, *FLOATS, *DECIMALS, decimal.Decimal("1.01"), decimal.Decimal("0.1")):
+        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            values += pa.array([value]).cast(kind, safe=not pa.types.is_floating(kind)).to_pylist()
+    table = pa.table({"x": pa.array(values, kind)})
+    plain = rows_of(table)
+    for literal, op in itertools.product((*INTS, *FLOATS, *DECIMALS, 2**64 + 1, 127.5, 2.5, 16777217), ast.FLIPPED):
+        node = ast.Comparison(op, Column("x"), Literal(literal))
+        expected = [row_matches(node, row) for row in plain]
+        assert matches(prepare(node, table.schema), table).to_pylist() == expected, str(node)
 
 
 def rows(where, values, kind, name="x"):

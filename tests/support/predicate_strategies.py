@@ -48,9 +48,9 @@ COLUMN_TYPES = {
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_NS = 86_400 * 10**9
 _TEXTS = ["", "a", "ab", "abc", "abd", "b", "ab\0", "a%", "a_c", "\\", "it's", "é", "z\U0001f600", "￿", "AB\nC"]
-_FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 1e300, -1e300, math.inf, -math.inf, math.nan, 5e-324, 16777217.0, 2.0**63]
-_DECIMALS = [decimal.Decimal(text) for text in ("0", "1", "-1", "0.1", "0.10", "1.005", "12.34", "-9999999.99", "1e30")]
-_INTS = [0, 1, -1, 2, 3, 5, 127, -128, 128, 255, 2**31 - 1, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1]
+FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 1e300, -1e300, math.inf, -math.inf, math.nan, 5e-324, 16777217.0, 2.0**63]
+DECIMALS = [decimal.Decimal(text) for text in ("0", "1", "-1", "0.1", "0.10", "1.005", "12.34", "-9999999.99", "1e30")]
+INTS = [0, 1, -1, 2, 3, 5, 127, -128, 128, 255, 2**31 - 1, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1]
 
 
 def schemas() -> st.SearchStrategy[pa.Schema]:
@@ -83,13 +83,13 @@ def _arrow_values(kind: pa.DataType) -> st.SearchStrategy:
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         low, high = _range(kind)
         small = st.integers(max(low, -3), 5)
-        ends = st.sampled_from([low, high, *(value for value in _INTS if low <= value <= high)])
+        ends = st.sampled_from([low, high, *(value for value in INTS if low <= value <= high)])
         return small | small | ends | st.integers(low, high)
     if pa.types.is_floating(kind):
         width = kind.bit_width
         listed = [
             float(np.float32(value)) if width == 32 else value
-            for value in _FLOATS
+            for value in FLOATS
             if width == 64 or abs(value) < 1e38 or not math.isfinite(value)
         ]
         return st.integers(-3, 5).map(float) | st.sampled_from(listed) | st.floats(width=width)
@@ -138,7 +138,7 @@ def literals(kind: pa.DataType) -> st.SearchStrategy:
     if pa.types.is_boolean(kind):
         return st.booleans() | st.sampled_from([0, 1])
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        listed = st.sampled_from(_INTS) | st.sampled_from(_FLOATS) | st.sampled_from(_DECIMALS)
+        listed = st.sampled_from(INTS) | st.sampled_from(FLOATS) | st.sampled_from(DECIMALS)
         return st.integers(-3, 5) | listed | _arrow_values(kind)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         dates = st.dates() | st.sampled_from([dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(1, 1, 1)])
