@@ -300,6 +300,7 @@ def test_or_of_equalities_becomes_one_list():
     assert str(prepare("x != 1 AND NOT (x = 2)", schema)) == '"x" NOT IN (1, 2)'
     assert str(prepare("x = 1 OR (TRUE AND y < 1 OR FALSE)", schema)) == '"x" = 1 OR "y" < 1'
     assert prepare("x = 1 OR 1 = 1", schema) == Constant(True)
+    assert str(prepare("x = 1.5", schema)) == '("x" IS NULL AND NULL)'
 
 
 def test_like_over_views():

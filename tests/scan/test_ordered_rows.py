@@ -247,6 +247,20 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
         table.scan().count(by="ts")
 
 
+def test_the_first_rows_and_extremes_of_files_of_narrower_types(tmp_path: Path) -> None:
+    kinds = {"n": [pa.int64(), pa.int32()], "f": [pa.float64(), pa.float32()]}
+    for number in range(6):
+        values = pa.array([number - 3 + 7 * i for i in range(20)])
+        columns = {name: values.cast(types[number % 2]) for name, types in kinds.items()}
+        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=5)
+    table = ss.create(tmp_path)
+    every = sorted(number - 3 + 7 * i for number in range(6) for i in range(20))
+    for name in kinds:
+        assert table.scan(order_by=name, limit=9).to_table()[name].to_pylist() == every[:9]
+        assert table.scan(order_by=(name, "desc"), limit=9).to_table()[name].to_pylist() == every[:-10:-1]
+        assert (table.scan(f"{name} > 0").min(name), table.scan(f"{name} < 9").max(name)) == (1, 8)
+
+
 def test_many_unlike_dictionaries_add_no_value_that_no_row_has(tmp_path: Path) -> None:
     """Each file has the values in another order, and so a dictionary of its own."""
     actions = ["view", "buy", "refund", "login", "click"]
