@@ -22,7 +22,7 @@ import pytest
 import seaweed_server
 import spark_daemon
 import spark_sessions
-from example_counts import EXAMPLES_ALL, is_thorough, some_cases
+from example_counts import MANY_MAX, TIMES, is_thorough, some_cases
 from hypothesis import HealthCheck, settings
 from spark_cluster import Cluster
 from spark_cluster import running as running_cluster
@@ -54,10 +54,12 @@ sys.meta_path.insert(0, _Twice())
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # By default the examples are the same in every run, so that what passed once is not refused by luck the next time; new
 # ones are looked for by `make test-all`.
+_FEW = 5
 settings.register_profile(
-    "default", max_examples=5, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
+    "default", max_examples=_FEW, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
 )
-settings.register_profile("all", max_examples=EXAMPLES_ALL, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+_MANY = min(TIMES * _FEW, MANY_MAX)
+settings.register_profile("all", max_examples=_MANY, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("all" if is_thorough() else "default")
 
 

@@ -10,7 +10,7 @@ import kernels_in_use
 import numpy as np
 import pyarrow as pa
 import pytest
-from example_counts import is_thorough
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.base.arrays import read_only, valid_mask
@@ -191,7 +191,7 @@ NUMBERS = st.sampled_from([0, 1, 2, 3, 31, 32, 44, 45, 2**15, 2**16 - 1, 2**31, 
 KNOWN_NAMES = st.sampled_from([b"int", b"decimal:-999", b"decimal:5", b"parquet:DOUBLE", b"bytes"])
 
 
-@settings(max_examples=20_000 if is_thorough() else 300)
+@settings(max_examples=examples(300))
 @given(st.data(), st.one_of(KNOWN_NAMES, st.binary(max_size=44)), st.integers(0, 3), st.sampled_from([0, 0, 0, 1, 31]))
 def test_crafted_bytes_are_a_filter_or_refused(data, name, blocks, rest):
     """Their checksum fits. A filter that is accepted answers, or reports that it contains no such values."""

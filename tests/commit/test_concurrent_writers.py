@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import examples, is_thorough
 from faulty_storage import Fault, troubled
 from lake_strategies import write_rows
 from loaded_modules import processes_apart
@@ -132,7 +132,7 @@ def check_ids(table: ss.Table, first: int) -> None:
 
 
 def test_processes_commit_with_removals(tmp_path: Path) -> None:
-    processes, commits = (8, 100) if is_thorough() else (2, 5)
+    processes, commits = (8, 20) if is_thorough() else (2, 5)
     prepare(tmp_path)
     first = ss.open(tmp_path).version
     apart = processes_apart()
@@ -152,12 +152,12 @@ def test_processes_commit_with_removals(tmp_path: Path) -> None:
     print(f"{processes} processes: {check(tmp_path, processes, commits, first)}, in {elapsed_s:.1f} s")
 
 
-@pytest.mark.parametrize("seed", range(20 if is_thorough() else 1))
+@pytest.mark.parametrize("seed", range(examples(1)))
 def test_threads_commit_with_removals_on_a_slow_storage(tmp_path: Path, seed: int) -> None:
     prepare(tmp_path)
     first = ss.open(tmp_path).version
     failures: list[BaseException] = []
-    commits = 8 if is_thorough() else 4
+    commits = 4
 
     def run(writer: int) -> None:
         try:

@@ -25,9 +25,8 @@ from table_recovery import recovered
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
-RANDOM_CUTS = 5  # a call, where many examples are asked for
-WHOLE_EVERY = 1 if is_thorough() else 3  # trees
-TREES_MAX = 1 << 30 if is_thorough() else 2
+WHOLE_EVERY = 3  # trees
+TREES_MAX = 4 if is_thorough() else 2  # of each action
 
 
 @dataclass
@@ -72,7 +71,7 @@ def crashes(recording: Recording) -> Iterator[tuple[str, Tree, int]]:
     """(the crash, the tree that it left, the lowest version that must be there)."""
     for number, (moment, promised) in enumerate(zip(recording.moments, recording.promised, strict=True)):
         for way in WAYS:
-            for turn in range(1 if way != "at random" else RANDOM_CUTS if is_thorough() else 0):
+            for turn in range(1 if way != "at random" else is_thorough()):
                 chance = random.Random(f"{SEED} {recording.action.name} {number} {turn}")
                 context = f"{recording.action.name}, {way} before call {number}, {moment.call}"
                 yield context, moment.tree(way, chance), promised

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import SEED, is_thorough
+from example_counts import SEED, examples
 from faults import flipped, index_files
 from lake_strategies import make_file, write_rows
 
@@ -23,7 +23,7 @@ def _indexed(root: Path) -> ss.Table:
     return table
 
 
-FLIPS = 100 if is_thorough() else 3  # of a file
+FLIPS = examples(3)  # of a file
 QUERIES = {"a = 3": 1, "a >= 10": 8, "a = 30 OR s = 'z'": 3, "a = 1000": 0, "NOT (a < 31)": 1}
 
 

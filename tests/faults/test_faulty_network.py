@@ -11,7 +11,7 @@ from typing import Any
 import faulty_proxy
 import pytest
 import skipstone as ss
-from example_counts import examples, is_thorough
+from example_counts import every, is_thorough
 from remote_lake import ACTIONS, START, begin, numbers, write
 from seaweed_server import Server
 
@@ -85,15 +85,14 @@ def _trial(proxy: faulty_proxy.Proxy, server: Server, action: str, way: Callable
     return ended
 
 
-@pytest.mark.parametrize("turn", range(examples(1, 6)))
 def test_a_network_that_breaks_at_random_loses_and_doubles_nothing(
-    turn: int, proxy: faulty_proxy.Proxy, s3_server: Server, record_property: Callable[[str, object], None]
+    proxy: faulty_proxy.Proxy, s3_server: Server, record_property: Callable[[str, object], None]
 ) -> None:
     proxy.faults.clear()
     requests, ends = proxy.requests, Counter()
     for number, (action, way) in enumerate(TRIALS):
-        if examples(number % (len(ACTIONS) + 1) == 0, True):  # each way of breaking, with another action
-            ends[_trial(proxy, s3_server, action, WAYS[way], f"{action}, {way}, turn {turn}")] += 1
+        if is_thorough() or number % (len(ACTIONS) + 1) == 0:  # each way of breaking, with another action
+            ends[_trial(proxy, s3_server, action, WAYS[way], f"{action}, {way}")] += 1
     assert sum(proxy.faults.values()) > 5
     print(f"\n{sum(ends.values())} actions, {proxy.requests - requests} requests, {dict(proxy.faults)}: {dict(ends)}")
     record_property("faults", sum(proxy.faults.values()))
@@ -104,7 +103,7 @@ BROKEN_OFF = [
 ]
 
 
-@pytest.mark.parametrize(("action", "kind"), BROKEN_OFF if is_thorough() else BROKEN_OFF[::4])
+@pytest.mark.parametrize(("action", "kind"), BROKEN_OFF[:: every(4)])
 def test_a_commit_whose_answer_broke_off_is_done_once(
     action: str, kind: str, proxy: faulty_proxy.Proxy, s3_server: Server
 ) -> None:

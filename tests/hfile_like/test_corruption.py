@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from example_counts import few_of, is_thorough, only_in_test_all
+from example_counts import every, few_of, is_thorough, only_in_test_all
 from loaded_modules import run_code
 from sorted_file_corruption import Job
 from sorted_file_crafted import CRAFTED
@@ -56,11 +56,10 @@ def _done(folder: Path, jobs: list[Job]) -> list[dict]:
 
 
 def jobs_of(mode: str, share: int, first: int = 0, **more: int) -> list[Job]:
-    """A job for each small file: every `share`-th bit, or with SKIPSTONE_TEST=all every one of those that are small."""
+    """Return a job for each file: every `share`-th bit, and of large files every third of those."""
     found = []
     for i, name in enumerate(names()):
-        is_large = len(file_of(name)) >= _LARGE_BYTES
-        each = (7 if is_large else 1) if is_thorough() else share * (3 if is_large else 1)
+        each = every(share) * (3 if len(file_of(name)) >= _LARGE_BYTES else 1)
         found.append(Job(name, mode, share=each, first=(first + i) % each, **more))
     return found
 
@@ -83,17 +82,14 @@ def test_every_truncation_is_found(tmp_path: Path) -> None:
 @pytest.mark.some_cases(1)
 @pytest.mark.parametrize("compiled", [True, False])
 def test_repaired_checksums_do_not_get_a_flipped_bit_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    jobs = jobs_of("repaired", 30_001, first=7 + 9000 * compiled, compiled=compiled)
-    if not compiled:  # every bit goes by compiled code, and what that refuses by plain code, too
-        jobs = [replace(job, share=max(3, job.share)) for job in jobs]
-    outcomes = harm(tmp_path, jobs)
+    outcomes = harm(tmp_path, jobs_of("repaired", 30_001, first=7 + 9000 * compiled, compiled=compiled))
     assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3
 
 
 @only_in_test_all
 @pytest.mark.parametrize("compiled", [False, True])
 def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: Path, compiled: bool) -> None:
-    outcomes = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=3000, compiled=compiled))
+    outcomes = harm(tmp_path, jobs_of("wild", 1, first=11 + compiled, count=300, compiled=compiled))
     assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3
 
 
@@ -101,7 +97,7 @@ def test_repaired_checksums_do_not_get_other_numbers_past_the_checks(tmp_path: P
 @pytest.mark.parametrize("compiled", [True, False])
 def test_repaired_checksums_do_not_get_an_odd_field_past_the_checks(tmp_path: Path, compiled: bool) -> None:
     plain = [name for name in names() if name.endswith("/none")]
-    share = (7 if compiled else 1) if is_thorough() else 5000
+    share = every(5000)
     jobs = [Job(name, "fields", share=share, first=i % share, compiled=compiled) for i, name in enumerate(plain)]
     outcomes = harm(tmp_path, jobs)
     assert sum(one["refused"] for one in outcomes) > sum(one["tried"] for one in outcomes) / 3

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from example_counts import is_thorough
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels_in_use import kernels
@@ -115,7 +115,7 @@ def names(forms: list, lengths: list[int], slips: list[tuple[int, int]], seed: i
     return found
 
 
-@settings(max_examples=1000 if is_thorough() else 15)
+@settings(max_examples=examples(15))
 @given(
     forms=st.lists(FORM, min_size=1, max_size=3),
     lengths=st.lists(st.sampled_from([1, 17, 40, 150]), min_size=1, max_size=6),

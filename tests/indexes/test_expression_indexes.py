@@ -247,7 +247,7 @@ SOUGHT = st.sampled_from(["1", "1.0", "x", "y", "ä", "true", "null", "", "[1]",
 
 
 @given(documents=st.lists(DOCUMENTS, min_size=4, max_size=24), sought=SOUGHT, kind=st.sampled_from(KINDS))
-@settings(max_examples=examples(3, 200))
+@settings(max_examples=examples(3))
 def test_random_documents_return_what_duckdb_does(
     documents: list, sought: str, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -264,7 +264,7 @@ WHOLE = ["n", "n + 1", "abs({0})", "{0} * 2", "{0} - 7", "{0} % 5", "length(emai
 
 
 @given(data=st.data())
-@settings(max_examples=examples(3, 200))
+@settings(max_examples=examples(3))
 def test_random_expressions_return_what_duckdb_does(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

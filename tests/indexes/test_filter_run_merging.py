@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import examples
 from power_cut_disk import without_flushes
 from skipstone import col
 from skipstone.bloom import SplitBlockFilter, shared_blocks, solve_blocks
@@ -267,7 +267,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
     """5 requests a run where nothing is known, 2 afterwards; runs are bounded, and one is left by optimize."""
-    count = 2_000 if is_thorough() else 24
+    count = examples(24)
     with without_flushes():
         table = _empty(tmp_path)
         for commit in range(count):

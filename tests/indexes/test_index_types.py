@@ -98,7 +98,7 @@ def _check(data: st.DataObject, table: ss.Table, names: list[str], asked: list[a
 
 @pytest.mark.some_cases(4)
 @pytest.mark.parametrize("name", FILTERED)
-@settings(max_examples=examples(2, 60))
+@settings(max_examples=examples(2))
 @given(data=st.data())
 def test_no_filter_of_any_type_loses_a_row(name: str, data: st.DataObject) -> None:
     least = data.draw(st.sampled_from([1, 2, 100]), label="row groups from which a filter over the file is kept")
@@ -123,7 +123,7 @@ def test_no_filter_of_any_type_loses_a_row(name: str, data: st.DataObject) -> No
 
 @pytest.mark.some_cases(5)
 @pytest.mark.parametrize("name", KEYS)
-@settings(max_examples=examples(2, 60))
+@settings(max_examples=examples(2))
 @given(data=st.data())
 def test_no_secondary_index_of_any_type_loses_a_row_or_adds_one(name: str, data: st.DataObject) -> None:
     names = [name, *data.draw(st.lists(st.sampled_from(sorted(KEYS.keys() - {name})), max_size=1))]

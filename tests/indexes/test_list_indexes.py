@@ -120,7 +120,7 @@ FORMS = (
 
 
 @given(data=st.data())
-@settings(max_examples=examples(3, 200))
+@settings(max_examples=examples(3))
 def test_random_lists_return_what_duckdb_does(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     kind = data.draw(st.sampled_from(list(VALUES)))
     values, text = VALUES[kind]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples, few_of, is_thorough, only_in_test_all
+from example_counts import every, examples, few_of, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_lakes import expected, found
@@ -60,7 +60,7 @@ def _found(table: ss.Table, where: object) -> list[int]:
 def _check(table: ss.Table, rows: pa.Table, wheres: list[str]) -> None:
     for number, where in enumerate(wheres):
         wanted, plan = _expected(rows, where), table.scan(where)
-        if number % 3 == 0 or is_thorough():
+        if number % every(3) == 0:
             assert plan.count() == plan.positions().num_rows == len(wanted), where
             assert sorted(table.scan(where, columns=["n"]).to_table()["n"].to_pylist()) == wanted, where
         assert sorted(plan.to_table()["n"].to_pylist()) == wanted, where

@@ -353,7 +353,7 @@ def _overwritten(file: Path, number: int, change: str, at_once: int) -> pa.Table
     return rows
 
 
-@settings(max_examples=examples(3, 300), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(
     changes=st.lists(CHANGES, min_size=1, max_size=4),
     written=st.lists(st.booleans(), min_size=4, max_size=4),

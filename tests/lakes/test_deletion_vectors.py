@@ -56,7 +56,7 @@ SPANS = st.tuples(
 )
 
 
-@settings(max_examples=examples(4, 2000), deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(spans=st.lists(SPANS, max_size=4), are_runs=st.booleans(), kind=st.sampled_from(["i", "u", "p"]))
 def test_whole_vectors_give_their_rows(
     tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[int, int, int]], are_runs: bool, kind: str
@@ -67,7 +67,7 @@ def test_whole_vectors_give_their_rows(
     assert read(lake, put(lake, kind, bitmap_array(rows, are_runs), len(rows))) == rows
 
 
-@settings(max_examples=examples(50, 20_000), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data(), are_runs=st.booleans())
 def test_changed_bytes_give_an_error_or_as_many_rows_in_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, are_runs: bool

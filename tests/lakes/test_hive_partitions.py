@@ -136,7 +136,7 @@ VALUES = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_si
 )
 
 
-@settings(max_examples=examples(6, 400))
+@settings(max_examples=examples(6))
 @given(values=st.lists(VALUES | st.none(), min_size=1, max_size=4, unique=True))
 def test_any_text_is_a_partition_value_for_us_and_for_arrow(values: list[str | None]) -> None:
     root = Path(tempfile.mkdtemp())

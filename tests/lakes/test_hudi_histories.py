@@ -131,7 +131,7 @@ def _kinds(table) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-@settings(max_examples=examples(1, 150), deadline=None)
+@settings(max_examples=examples(1), deadline=None)
 @given(steps=_STEPS)
 def test_live_rows_and_files_are_read(version, kind, steps):
     folder = Path(tempfile.mkdtemp())

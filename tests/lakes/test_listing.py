@@ -122,7 +122,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=examples(8, 400))
+@settings(max_examples=examples(8))
 @given(data=st.data())
 def test_sync_follows_whatever_was_done_to_the_directory(data: st.DataObject) -> None:
     """After each sync a table has the whole files of the directory, except unchanged ones that were removed from it.

@@ -201,7 +201,7 @@ class DeltaMachine(LogMachine):
 
 
 TestDelta = needs("deltalake", 1, 4, what="writing to a table with deletion vectors")(DeltaMachine.TestCase)
-TestDelta.settings = settings(max_examples=examples(4, 200), stateful_step_count=15, deadline=None)
+TestDelta.settings = settings(max_examples=examples(4), stateful_step_count=15, deadline=None)
 
 
 class IcebergMachine(LogMachine):
@@ -243,4 +243,4 @@ class IcebergMachine(LogMachine):
 
 
 TestIceberg = IcebergMachine.TestCase
-TestIceberg.settings = settings(max_examples=examples(4, 200), stateful_step_count=12, deadline=None)
+TestIceberg.settings = settings(max_examples=examples(4), stateful_step_count=12, deadline=None)

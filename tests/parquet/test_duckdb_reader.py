@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples, few_of, is_thorough
+from example_counts import examples, few_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import lakes, make_file
@@ -312,7 +312,7 @@ def test_a_forked_child_reads_by_a_connection_of_its_own(tmp_path: Path) -> None
     for number in range(3):
         pq.write_table(rows, tmp_path / f"{number}.parquet")
     ss.create(tmp_path)
-    command = [sys.executable, "-c", FORKS, str(tmp_path), "50" if is_thorough() else "3"]
+    command = [sys.executable, "-c", FORKS, str(tmp_path), str(examples(3))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import is_thorough, only_in_test_all
+from example_counts import examples, only_in_test_all
 from library_versions import needs
 from loaded_modules import run_code
 from skipstone.engine.scan import duckdb_reader
@@ -122,7 +122,7 @@ def test_a_file_that_changes_while_another_thread_reads_it(tmp_path: Path, chang
     for name in ("a.parquet", "b.parquet"):
         pq.write_table(pa.table({"k": keys, "v": keys * 3, "w": keys % 7}), lake / name, **options)
     pq.write_table(pa.table({"k": keys, "v": keys * 5, "w": keys % 7}), tmp_path / "other", **options)
-    rounds = 40 if is_thorough() else 3
+    rounds = examples(3)
     assert int(_run(CHANGING, lake, reader, change, rounds, tmp_path)) == rounds
 
 
@@ -195,7 +195,7 @@ def test_flipped_bits_end_no_process(tmp_path: Path) -> None:
     for name, options in kinds.items():
         (tmp_path / "lakes" / name).mkdir(parents=True)
         pq.write_table(rows, tmp_path / "lakes" / name / "a.parquet", row_group_size=120, **options)
-    count = 4_000 if is_thorough() else 40
+    count = examples(40)
     counts = _run(FLIPS, tmp_path / "lakes", count, tmp_path, timeout_s=3600)
     refused, same, as_damaged, other = map(int, counts.split())
     assert refused + same + as_damaged + other == 2 * count

@@ -19,9 +19,9 @@ AT_ONCE = 50
 FOUND = (2762000154,)  # a width of values of which no version can keep the schema
 
 
-@pytest.mark.parametrize("first", range(0, examples(3, 1500), AT_ONCE))
+@pytest.mark.parametrize("first", range(0, examples(3), AT_ONCE))
 def test_hostile_files_are_refused_quarantined_or_read_right(first: int) -> None:
-    count, found = min(AT_ONCE, examples(3, 1500) - first), FOUND if not first else ()
+    count, found = min(AT_ONCE, examples(3) - first), FOUND if not first else ()
     run = run_code(PROGRAM, first, count, *found, timeout_s=900)
     lines = run.stdout.splitlines()
     assert run.returncode == 0, (lines[-1:], run.stderr[-500:])

@@ -49,7 +49,7 @@ def _counts(kind: pa.DataType) -> st.SearchStrategy[int]:
     return st.sampled_from([n for n in near if low <= n <= high]) | st.integers(max(low, -2), 2)
 
 
-@settings(max_examples=examples(3, 400))
+@settings(max_examples=examples(3))
 @given(st.data())
 def test_they_are_compared_by_value(data: st.DataObject) -> None:
     family = st.sampled_from(FAMILIES[data.draw(st.sampled_from(sorted(FAMILIES)))])

@@ -251,7 +251,7 @@ def test_an_error_leaves_no_files(lake: ss.Table, log: Log) -> None:
 
 
 @pytest.mark.parametrize("kind", LOGS, ids=["delta", "iceberg"])
-@settings(max_examples=examples(2, 100), deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 @given(seed=st.integers(0, 2**32), partitioning=st.sampled_from([(), ("day",), ("s", "day")]))
 def test_rows_are_those_of_a_list(
     kind: type[Log], seed: int, partitioning: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory

@@ -264,7 +264,7 @@ class History:
 
 
 @given(st.integers(0, 1 << 20), st.lists(st.integers(0, 1 << 20), min_size=4, max_size=12))
-@settings(max_examples=examples(2, 200), deadline=None, phases=[Phase.reuse, Phase.generate])
+@settings(max_examples=examples(2), deadline=None, phases=[Phase.reuse, Phase.generate])
 def test_every_version_of_a_history_is_read_by_its_entries(tmp_path_factory, seed, choices):
     acts = ["update", "upsert", "upsert", "update_keys", "delete", "optimize", "drop_and_create", "refresh"]
     acts += ["restore", "restore", "restore", "purge"]

@@ -174,7 +174,7 @@ class Model:
         self.rows = after + new
 
 
-@settings(max_examples=examples(4, 200), deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(seed=st.integers(0, 2**32), partitioning=st.sampled_from([[], ["day"], ["s", "day"]]))
 def test_rows_are_those_of_a_list(seed: int, partitioning: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     rng = random.Random(seed)

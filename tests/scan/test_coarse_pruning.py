@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples, is_thorough
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicate_strategies import predicates, row_matches
@@ -34,7 +34,7 @@ from soundness_lakes import make_lake
 from soundness_predicates import FORMS, Pool, outcomes_of, random_tree, where_of
 from test_slice_scan import TABLE_SCHEMA, groups, live, table_of, worlds
 
-LAKES, ASKED = (300, 40) if is_thorough() else (4, 20)
+LAKES, ASKED = examples(4), 20
 
 
 def _carried(path: object, columns: list[str], **options) -> sks.Coarse:
@@ -88,7 +88,7 @@ def test_no_row_is_lost() -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(3, 300))
+@settings(max_examples=examples(3))
 def test_rule_15_slices_come_back_whole_or_not_at_all(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]
@@ -301,7 +301,7 @@ def test_a_run_that_is_damaged_when_it_is_made_prunes_nothing(lake: Path) -> Non
 def test_for_one_key_its_rows_of_the_filters_are_enough(lake: Path) -> None:
     """And another key is answered as rightly."""
     whole = sks.coarse(lake, ["s"])
-    keys = np.random.default_rng(3).integers(0, 8 * 100, (examples(4, 40), 2)).tolist()
+    keys = np.random.default_rng(3).integers(0, 8 * 100, (examples(4), 2)).tolist()
     for wheres in [[f"s = '{_scattered(key)}'" for key in pair] for pair in keys]:
         narrow = _carried(lake, ["s"], where=wheres[0])
         assert narrow.size_bytes <= whole.size_bytes

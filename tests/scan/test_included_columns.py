@@ -336,7 +336,7 @@ def test_rule_21_damaged_bytes_uncover_files(tmp_path: Path) -> None:
     path = tmp_path / ".skipstone" / max(runs, key=lambda run: run.size_bytes).path
     whole = path.read_bytes()
     random = np.random.default_rng(7)
-    for place in random.choice(len(whole), examples(6, 40), replace=False).tolist():
+    for place in random.choice(len(whole), examples(6), replace=False).tolist():
         damaged = bytearray(whole)
         damaged[place] ^= 1 << int(random.integers(8))
         path.write_bytes(bytes(damaged))

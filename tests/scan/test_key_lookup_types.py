@@ -114,7 +114,7 @@ def _ids(plan: ss.Plan) -> list[int]:
     return rows
 
 
-@settings(max_examples=examples(5, 400))
+@settings(max_examples=examples(5))
 @given(_kinds_and_keys(), st.sampled_from([None, "secondary", "bloom"]), st.sampled_from(["pyarrow", "duckdb"]))
 def test_rule_42_keys_mean_equals_for_any_number_of_them(
     drawn: tuple[pa.DataType, pa.Array], index: str | None, reader: str

@@ -24,7 +24,7 @@ PACKAGE = Path(ss.__file__).parent
 
 
 @given(st.data())
-@settings(max_examples=examples(5, 2000))
+@settings(max_examples=examples(5))
 def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import every, examples
 from power_cut_disk import without_flushes
 from skipstone.base import forks
 from skipstone.base.caching import cached_property
@@ -113,7 +113,7 @@ class _Stop:
 
 def test_a_forked_process_reads_on_wherever_a_thread_of_its_parent_was(lake: ss.Table, before_reads: Callable) -> None:
     """It shares the handle and the plan of a thread that stopped in each of its reads in turn."""
-    for at in range(0, 100, 1 if is_thorough() else 5):
+    for at in range(0, 100, every(5)):
         lake.handle.forget()
         table = ss.open(lake.location, on_stale="ignore")
         plan = table.scan(_needle(7))
@@ -216,7 +216,7 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize("seed", range(40 if is_thorough() else 1))
+@pytest.mark.parametrize("seed", range(examples(1)))
 def test_processes_forked_next_to_first_scans_scan(lake: ss.Table, seed: int) -> None:
     """The threads import what a scan needs while the process forks."""
     command = [sys.executable, "-c", _FIRST_SCANS, lake.location, str(seed)]

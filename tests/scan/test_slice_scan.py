@@ -206,7 +206,7 @@ def _kept(table: ss.Table, node: object, mode: str = "snapshot") -> set[str]:
 
 
 @given(st.data())
-@settings(max_examples=examples(5, 2000))
+@settings(max_examples=examples(5))
 def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import examples, few_of, is_thorough
+from example_counts import every, examples, few_of
 from iceberg_server import client, planned_paths, served, sorted_rows
 from lake_strategies import make_file, make_lake
 from library_versions import needs
@@ -189,7 +189,7 @@ def test_random_filters(lake):
     connection.register("rows", rows)
     rng, fewer, all_files = random.Random(2), 0, len(planned_paths(planned.scan()))
     assert all_files >= FILES
-    for number in range(examples(6, 2000)):
+    for number in range(examples(6)):
         expression, sql = _filter(rng, rows)
         names = rows.column_names if number % 3 else sorted({*rng.sample(rows.column_names, 3), "p"})
         scan = planned.scan(expression, selected_fields=tuple(names))
@@ -197,10 +197,10 @@ def test_random_filters(lake):
         expected = connection.sql(f"SELECT {', '.join(names)} FROM rows WHERE {sql}").to_arrow_table()
         assert found == sorted_rows(expected), sql
         fewer += len(planned_paths(scan)) < all_files
-        if number % 5 == 0 or is_thorough():
+        if number % every(5) == 0:
             assert _rows_by_manifests(read.scan(expression, selected_fields=tuple(names))) in (found, None), sql
             assert scan.count() == len(found), sql
-    assert fewer > examples(6, 2000) / 3
+    assert fewer > examples(6) / 3
 
 
 def test_a_needle_reads_one_file_of_100(tmp_path):

@@ -541,8 +541,8 @@ def test_whatever_happens_in_any_order_every_version_is_as_the_model_has_it() ->
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=examples(3, 600),
-                stateful_step_count=50 if is_thorough() else 18,
+                max_examples=examples(3),
+                stateful_step_count=40 if is_thorough() else 18,
                 deadline=None,
                 phases=[Phase.reuse, Phase.generate],  # to shrink takes longer than to read
                 suppress_health_check=list(HealthCheck),

@@ -1,4 +1,4 @@
-"""No row is lost and no count is wrong: a million random (table, predicate) pairs, and mutants that must be caught.
+"""No row is lost and no count is wrong: random pairs of a table and a predicate, and mutants that must be caught.
 
 There are two parts, and both ask the public face (`Table.scan`, `files`, `row_groups`, `count`, `to_table`):
 
@@ -7,27 +7,24 @@ There are two parts, and both ask the public face (`Table.scan`, `files`, `row_g
             pair is a file and a predicate; row groups are asked of every fourth predicate, and of every eighth the
             count over all the files at once
 
-Seeds count up from fixed numbers, so a failure comes again, and its text names the seed. SKIPSTONE_TEST=all checks a
-million pairs in two processes; else five thousand. How many there were is asserted, and so is that the oracles had
-something to say, and that what can be skipped mostly was.
+Seeds count up from fixed numbers, so a failure comes again, and its text names the seed. `make torture` checks millions
+of pairs of new seeds. How many there were is asserted, and so is that the oracles had something to say, and that what
+can be skipped mostly was.
 """
 
 from __future__ import annotations
 
 import importlib
 import itertools
-import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from example_counts import only_in_test_all
+from example_counts import examples, only_in_test_all
 from skipstone.engine.parquet import column_stats
 from skipstone.engine.predicates import FALSE, TRUE, Evidence, Term, outcomes, rows
 from skipstone.engine.predicates.coerce import LiteralPosition
@@ -35,28 +32,18 @@ from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
 from soundness_run import DEEP, WIDE, UnsoundError, check_lake, shrunk
 
-ALL = os.environ.get("SKIPSTONE_TEST") == "all"
-# part -> (size of its lakes, first seed, what a pair is in the tally, pairs in a run of all tests, pairs else)
-PARTS = {"deep": (DEEP, 0, "scans", 60_000, 160), "wide": (WIDE, 10_000_000, "pairs", 940_000, 4_800)}
-SHARDS = 2
-MUTANT_PAIRS = 500 if ALL else 240
-
-
-def test_the_parts_make_a_million_pairs() -> None:
-    assert sum(in_all for *_, in_all, _ in PARTS.values()) >= 1_000_000
-    assert sum(else_ for *_, else_ in PARTS.values()) >= 4_900
+# part -> (size of its lakes, first seed, what a pair is in the tally, pairs)
+PARTS = {
+    "deep": (DEEP, 0, "scans", examples(160)),
+    "wide": (WIDE, 10_000_000, "pairs", examples(4_800)),
+}
+MUTANT_PAIRS = 240
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_row_is_lost_and_no_count_is_wrong(part: str) -> None:
-    *_, unit, in_all, else_ = PARTS[part]
-    wanted = in_all if ALL else else_
-    if ALL:
-        with ProcessPoolExecutor(SHARDS, mp_context=multiprocessing.get_context("spawn")) as pool:
-            asked = [pool.submit(run_shard, part, shard, SHARDS, wanted // SHARDS) for shard in range(SHARDS)]
-            tally = sum((one.result() for one in asked), Counter())
-    else:
-        tally = run_shard(part, 0, 1, wanted)
+    *_, unit, wanted = PARTS[part]
+    tally = check_pairs(part, wanted)
     print(f"{part}: {dict(tally)}")
     assert tally[unit] >= wanted
     assert tally["by_duckdb"] >= 0.5 * tally["scans"]
@@ -65,11 +52,11 @@ def test_no_row_is_lost_and_no_count_is_wrong(part: str) -> None:
     assert tally["pruned_files"] >= 0.5 * tally["scans"] and tally["groups_kept"] <= 0.7 * tally["groups"]
 
 
-def run_shard(part: str, shard: int, shards: int, wanted: int) -> Counter:
-    """Every `shards`-th lake of a part, until there were `wanted` pairs."""
-    size, first, unit, *_ = PARTS[part]
+def check_pairs(part: str, wanted: int) -> Counter:
+    """Check lakes of a part until there were `wanted` pairs."""
+    size, first, unit, _ = PARTS[part]
     tally: Counter = Counter()
-    for seed in itertools.count(first + shard, shards):
+    for seed in itertools.count(first):
         if tally[unit] >= wanted:
             return tally
         tally += check_lake(seed, size)
@@ -204,13 +191,13 @@ def test_a_planted_bug_is_caught(mutant: Callable, monkeypatch: pytest.MonkeyPat
     """Soon enough: by default in a few pairs more than the small run has."""
     mutant(monkeypatch)
     with pytest.raises(UnsoundError, match="seed"):
-        run_shard("deep", 0, 1, MUTANT_PAIRS)
+        check_pairs("deep", MUTANT_PAIRS)
 
 
 def test_a_report_names_the_seed_the_predicate_and_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     not_equal_skips_a_range_around_the_value(monkeypatch)
     with pytest.raises(UnsoundError, match="lacks") as caught:
-        run_shard("deep", 0, 1, MUTANT_PAIRS)
+        check_pairs("deep", MUTANT_PAIRS)
     report = str(caught.value)
     for part in ("lake of seed", "where", "rows match", "row group", "MATCHES"):
         assert part in report

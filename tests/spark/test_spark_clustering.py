@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import few_of, is_thorough, only_in_test_all
+from example_counts import examples, few_of, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import commit_rows, live_paths, make_file
@@ -177,7 +177,7 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
     assert groups < 0.4 * 80, "row groups within a file follow the curve, too"
 
 
-@settings(max_examples=300 if is_thorough() else 5)
+@settings(max_examples=examples(5))
 @given(st.data())
 def test_any_rows_are_kept(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 80))

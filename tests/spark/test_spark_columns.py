@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import few_of, is_thorough, only_in_test_all
+from example_counts import examples, few_of, only_in_test_all
 from lake_strategies import make_lake
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,7 +29,7 @@ from skipstone.spark_adapter.columns import from_tree, without_unknowns
 from skipstone.spark_adapter.sessions import spark_where
 from skipstone.spark_adapter.spark_semantics import Call, Name, Session, Value
 
-COUNT = 2_000 if is_thorough() else 60
+COUNT = examples(60)
 UTC, NAN, D = dt.UTC, float("nan"), Decimal
 NOON = dt.datetime(2020, 3, 8, 12, tzinfo=UTC)  # the day on which New York's clocks go forward
 SECOND, HOUR, US = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(microseconds=1)

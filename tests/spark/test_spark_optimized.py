@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from example_counts import is_thorough, only_in_test_all
+from example_counts import examples, is_thorough, only_in_test_all
 from lake_strategies import make_file, make_lake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -134,7 +134,7 @@ def _query(rng: random.Random, name: str) -> str:
 
 def test_random_queries_return_what_spark_returns(session: SparkSession) -> None:
     rng = random.Random(7)
-    fewer, count = 0, 300 if is_thorough() else 6
+    fewer, count = 0, examples(6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # a query that is not optimized
         for number in range(count):

@@ -140,7 +140,7 @@ def _read(text: str) -> Node | None:
     return None if unknowns(node) else node
 
 
-@settings(max_examples=examples(1, 60))
+@settings(max_examples=examples(1))
 @given(st.lists(texts(), min_size=40, max_size=40))
 def test_what_is_understood_means_the_same_to_spark(spark: SparkSession, lake: Path, more: list[str]) -> None:
     table = ss.open(lake)

@@ -246,7 +246,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=examples(4, 200))
+@settings(max_examples=examples(4))
 @given(st.lists(ROWS, max_size=3))
 def test_any_rows_of_any_tasks_are_added_once(tasks: list) -> None:
     """By the writer, as Spark calls it. An empty text and the null partition's name are null, as in Hive."""

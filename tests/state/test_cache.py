@@ -88,7 +88,7 @@ def test_threads_share_a_small_budget(tmp_path: Path, lake: Callable) -> None:
 
     def work(number: int) -> None:
         start.wait(60)
-        for _ in range(examples(1, 5)):
+        for _ in range(examples(1)):
             with ss.open(lakes[number % 2].location, cache="coarse" if number < 2 else None) as own:
                 _check(own, number % 2)
             _check(lakes[number % 2], number % 2)

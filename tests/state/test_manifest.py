@@ -79,7 +79,7 @@ _DAYS = [f"day={dt.date(2024, 1, 1) + dt.timedelta(day)}" for day in range(9)]
 _STEP = st.tuples(st.integers(1, 40), st.sets(st.integers(0, 10**6), max_size=5), st.none() | st.sampled_from(_DAYS))
 
 
-@settings(max_examples=examples(8, 200), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(steps=st.lists(_STEP, min_size=1, max_size=12), data=st.data())
 def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_factory, steps, data):
     """Commits add files, and remove some files and a whole partition, which may return."""

@@ -1,6 +1,5 @@
-"""How many random examples a test takes: few by default, many with SKIPSTONE_TEST=all (`make test-all`), with
-SKIPSTONE_EXAMPLES at most so many (`make torture`, which asks again and again, each time with another
-SKIPSTONE_SEED)."""
+"""How many random examples a test takes: few by default, ten times as many with SKIPSTONE_TEST=all (`make test-all`),
+at most SKIPSTONE_EXAMPLES (`make torture`, which runs tests again and again, each time with another SKIPSTONE_SEED)."""
 
 from __future__ import annotations
 
@@ -9,11 +8,11 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
 
 T = TypeVar("T")
 
-EXAMPLES_ALL = int(os.environ.get("SKIPSTONE_EXAMPLES", 1000))
+TIMES = 10  # `make test-all` tries so many times the examples of `make test`
+MANY_MAX = int(os.environ.get("SKIPSTONE_EXAMPLES", 1 << 30))
 SEED = int(os.environ.get("SKIPSTONE_SEED", 0))  # of what is chosen by chance without hypothesis
 
 
@@ -26,22 +25,22 @@ def is_thorough() -> bool:
 only_in_test_all = pytest.mark.skipif(not is_thorough(), reason="run by `make test-all`")
 
 
-def examples(few: int, many: int | None = None) -> int:
-    """The count of examples of a test whose examples are expensive: `few` by default; where many are asked for,
-    `many`, or as many as other tests take."""
-    if not is_thorough():
-        return few
-    usual = settings.default.max_examples
-    if many is None or "SKIPSTONE_EXAMPLES" in os.environ:
-        return min(many or usual, usual)
-    return many
+def examples(few: int) -> int:
+    """The count of examples of a test whose examples are expensive: `few` by default."""
+    return min(TIMES * few, MANY_MAX) if is_thorough() else few
+
+
+def every(step: int) -> int:
+    """The step of a loop that tries one of so many cases by default."""
+    return max(1, step // TIMES) if is_thorough() else step
 
 
 def few_of(values: Iterable[T], count: int) -> list[T]:
-    """What a loop within a test takes of its values: `count` of them, spread evenly with the first and the last; all
-    where many examples are asked for."""
+    """Return what a loop takes of its values: `count` of them, or ten times as many, spread evenly, with the first
+    and the last."""
     each = list(values)
-    if is_thorough() or len(each) <= count:
+    count = examples(count)
+    if len(each) <= count:
         return each
     return [each[number * (len(each) - 1) // max(1, count - 1)] for number in range(count)]
 

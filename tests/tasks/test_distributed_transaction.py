@@ -306,7 +306,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=examples(5, 400))
+@settings(max_examples=examples(5))
 @given(JOBS)
 def test_any_jobs_leave_the_rows_that_a_list_would_have(jobs: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
