@@ -88,7 +88,7 @@ class IdKeys:
             rows = rows_with_prefix(block.keys, self._prefix)
             stored = ids_at(block.keys, self._prefix, rows)
             places = np.searchsorted(stored, part)
-            is_hit = np.append(stored, 0)[places] == part
+            is_hit = np.append(stored, np.uint64(0))[places] == part
             is_hit &= places < len(stored)
             builder.add(block, part[is_hit], rows.start + places[is_hit])
         return builder.finish()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicat
     from ..engine.table import Table
 
 _PACKAGE = __name__.partition(".")[0]
-_TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals", "operands")} | {
+_TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals")} | {
     f"{_PACKAGE}.spark_adapter.{name}" for name in ("spark_semantics", "columns")
 }
 # What pickles of Arrow types call: a cast names one.

@@ -27,7 +27,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/lakes": (3_724, 18),
     "spark_adapter": (5_299, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_020, 44),
+    "engine/indexes": (8_016, 44),
     "engine/rows_by_key": (1_380, 7),
     "bench": (3_899, 25),
     "engine": (5_577, 27),  # its own modules, and advice/

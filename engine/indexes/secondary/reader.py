@@ -67,10 +67,6 @@ class SecondaryReader:
 
         return sum(side_by_side(self._readers.storage, of_run, list(self._runs_within(ranges)), _STEP))
 
-    def positions(self, ranges: KeyRanges) -> Positions:
-        """Return the rows with keys in some ranges."""
-        return self.listed(self.hits_of(self.found(ranges)))
-
     def found(self, ranges: KeyRanges) -> list[Found]:
         """Return the entries in some ranges, as stored: both entries of a row in two runs."""
         return list(self._found(ranges))
