@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...errors import InvalidArgumentError
-from ..storage import FileMissingError, Storage, StorageError
+from ...errors import CorruptionError, InvalidArgumentError
+from ..storage import FileMissingError, Storage
 
 MARKER = "_skipstone_table.json"
 _BYTES_MAX = 1 << 16
@@ -27,12 +27,12 @@ def write_marker(storage: Storage, table_id: str, index_uri: str) -> None:
 
 
 def read_marker(storage: Storage) -> dict[str, Any] | None:
-    """Return the content of the file, {} if it cannot be parsed; None if there is no file."""
+    """Return the content of the file, {} if it is not what Skipstone writes; None if there is no file."""
     try:
         content = json.loads(storage.read(MARKER, _BYTES_MAX))
     except FileMissingError:
         return None
-    except (StorageError, ValueError):
+    except (CorruptionError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 

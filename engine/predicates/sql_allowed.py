@@ -128,11 +128,7 @@ def text_of(tree: dict[str, Any], text: str) -> str:
         with contextlib.suppress(PredicateError):
             if without_places(parse_sql(candidate)) == without_places(tree):
                 return candidate
-    raise NotWritableError(
-        "DuckDB writes a part of this in another way than it reads it: write the values of parameters and the time "
-        "into the text",
-        text=text,
-    )
+    raise NotWritableError("DuckDB cannot write a part of this: write the values of parameters into it", text=text)
 
 
 @functools.cache

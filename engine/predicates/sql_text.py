@@ -106,7 +106,9 @@ class _Reader:
         """Return the predicate. If DuckDB cannot write a part of it as text, DuckDB tests the whole text, next to the
         terms of a conjunction that it can write."""
         if self._bound is None:
-            return self._by_parts()
+            with contextlib.suppress(NotWritableError):
+                return self._by_parts()
+            return self._residual(self._tree, self._implied_by_any())
         try:
             return self._read(self._tree, self._bound, False)
         except NotWritableError:

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from example_counts import examples, only_in_test_all
+from example_counts import examples, is_thorough, only_in_test_all
 from skipstone.engine.parquet import column_stats
 from skipstone.engine.predicates import FALSE, TRUE, Evidence, Term, outcomes, rows
 from skipstone.engine.predicates.coerce import LiteralPosition
@@ -37,7 +37,7 @@ PARTS = {
     "deep": (DEEP, 0, "scans", examples(160)),
     "wide": (WIDE, 10_000_000, "pairs", examples(4_800)),
 }
-MUTANT_PAIRS = 240
+MUTANT_PAIRS = 500 if is_thorough() else 240
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -79,9 +79,9 @@ def all_rows(lake: Path, **options: Any) -> pa.Table:
 
 def bits(rows: pa.Table) -> list:
     """Values to compare by, floats by their bits."""
-    at = rows.schema.get_field_index("f")
-    if at >= 0:
-        rows = rows.set_column(at, "f", rows.column("f").combine_chunks().view(pa.int64()))
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            rows = rows.set_column(at, field.name, rows[field.name].combine_chunks().view(f"int{field.type.bit_width}"))
     return rows.to_pylist()
 
 
