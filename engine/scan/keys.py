@@ -225,7 +225,7 @@ def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool 
             raise _other_type(keys.type, ref, "which is no type of a key")
         if not _is_compared(keys.type, ref, reads_text):
             raise _other_type(keys.type, ref, "cast them")
-        return _converted(array, canon.is_uuid(keys.type), ref)
+        return _plain(_converted(array, canon.is_uuid(keys.type), ref))
     except NoMeaningError as error:
         raise _other_type(keys.type, ref, f"{literal_sql(error.value)} cannot be compared with it") from None
     except (pa.ArrowException, PredicateError) as error:

@@ -42,7 +42,7 @@ def test_the_help_names_every_status(say, monkeypatch: pytest.MonkeyPatch) -> No
     status, out, _ = say("--help")
     text = " ".join(out.split())
     assert status == 0
-    for part in ("0 done", "1 an error", "2 a command that cannot be read", "3 verify", "4 a conflict", "130 interr"):
+    for part in ("0 done", "1 an error", "2 invalid arguments", "3 verify", "4 a conflict", "130 interr"):
         assert part in text, part
 
 
@@ -70,7 +70,8 @@ def test_warnings_for_machines_are_lines_of_json(say, lake: str) -> None:
 
 def test_an_interrupted_command_ends_with_130(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(table: ss.Table, deep: bool) -> None:
-        table.create_index("s", kind="bloom")
+        if table.version == 1:
+            table.create_index("s", kind="bloom")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ss.Table, "verify", interrupted)
