@@ -29,7 +29,7 @@ from skipstone.spark_adapter.columns import from_tree, without_unknowns
 from skipstone.spark_adapter.sessions import spark_where
 from skipstone.spark_adapter.spark_semantics import Call, Name, Session, Value
 
-COUNT = examples(60)
+COUNT = examples(20)
 UTC, NAN, D = dt.UTC, float("nan"), Decimal
 NOON = dt.datetime(2020, 3, 8, 12, tzinfo=UTC)  # the day on which New York's clocks go forward
 SECOND, HOUR, US = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(microseconds=1)
