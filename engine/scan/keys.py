@@ -220,19 +220,19 @@ def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool 
     try:
         array = _plain(keys)
         if pa.types.is_null(array.type):
-            return pa.nulls(len(array), ref.type)
+            return _plain(pa.nulls(len(array), ref.type))
         if canon.order_class(keys.type) is None:
             raise _other_type(keys.type, ref, "which is no type of a key")
         if not _is_compared(keys.type, ref, reads_text):
             raise _other_type(keys.type, ref, "cast them")
-        return _plain(_converted(array, canon.is_uuid(keys.type), ref))
+        return _converted(array, canon.is_uuid(keys.type), ref)
     except NoMeaningError as error:
         raise _other_type(keys.type, ref, f"{literal_sql(error.value)} cannot be compared with it") from None
     except (pa.ArrowException, PredicateError) as error:
         raise _other_type(keys.type, ref, f"cast them: {str(error).splitlines()[0]}") from None
 
 
-def _plain(keys: pa.ChunkedArray) -> pa.Array:
+def _plain(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Keys in a type that Arrow can filter, take and count: no views, half floats or narrow decimals."""
     array = canon.flatten(keys)
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
@@ -307,10 +307,7 @@ def _by_literals(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
         if has_value[i]:
             raws.append(place.low)
     places = from_numpy(np.where(has_value, np.cumsum(has_value) - 1, 0), has_value).take(coded.indices)
-    values = array_of(raws, ref.type)
-    if pa.types.is_string_view(ref.type) or pa.types.is_binary_view(ref.type):  # Arrow cannot take from views
-        values = canon.order_bytes(values)
-    return values.take(places)
+    return _plain(array_of(raws, ref.type)).take(places)
 
 
 # -- as arrays --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Damaged sorted-block files: every flipped bit and every truncation is found or changes nothing, and checksums that
 were repaired after the damage do not get it past the structural checks.
 
-Some of the bits by default; every bit of the small files with SKIPSTONE_TEST=all."""
+Some of the bits by default; ten times as many with SKIPSTONE_TEST=all."""
 
 from __future__ import annotations
 

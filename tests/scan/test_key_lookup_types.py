@@ -17,7 +17,7 @@ import pytest
 import skipstone as ss
 import skipstone.engine.scan.lookup as module
 from example_counts import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from library_versions import has
 from skipstone import col
@@ -114,7 +114,15 @@ def _ids(plan: ss.Plan) -> list[int]:
     return rows
 
 
+NARROW = pa.decimal32(5, 1) if has("pyarrow", 18) else pa.decimal128(5, 1)
+
+
+def test_null_keys_find_nothing_in_a_narrow_decimal(tmp_path: Path) -> None:
+    assert _lake(str(tmp_path), NARROW, None).lookup(pa.nulls(1), "k").count() == 0
+
+
 @settings(max_examples=examples(5))
+@example((NARROW, pa.array([0, None], pa.int8())), None, "pyarrow")
 @given(_kinds_and_keys(), st.sampled_from([None, "secondary", "bloom"]), st.sampled_from(["pyarrow", "duckdb"]))
 def test_rule_42_keys_mean_equals_for_any_number_of_them(
     drawn: tuple[pa.DataType, pa.Array], index: str | None, reader: str

@@ -37,6 +37,7 @@ FAULTS = [
     "faults/test_damage.py",
     "faults/test_full_disk.py",
     "faults/test_crash_points.py",
+    "faults/test_power_cuts.py",
 ]
 PYTEST_OPTIONS = ["-q", "-x", "-pno:cacheprovider", "--tb=short", "--disable-warnings", "--hypothesis-show-statistics"]
 EXAMPLES = 10  # of each history, between two looks at the clock
