@@ -3,7 +3,7 @@
 Loading numba and compiled kernels costs a process about 0.3 s. So `kernels_for` receives the time that the plain twin
 would need, and returns None until the sum is large enough: a process that looks up a few keys never waits for numba.
 Once loaded, all but the smallest work uses them. If this machine has no compiled code of a module, compiling takes
-seconds: then the plain twin is used until half a second of its own time has accumulated. Without numba, or if it is
+seconds: then the plain twin is used until half a second of its time has accumulated. Without numba, or if it is
 broken or does not compile, the plain twins are used.
 """
 

@@ -4,7 +4,7 @@ in 497 partitions. Four minutes.
 All contenders have the same list (support/listing_data.py); no data file exists. Files are in the system's cache for
 all contenders.
 
-    us            nothing decoded remains from the call before (`forget`), unless a row says that the handle is warm
+    us            nothing decoded remains from the call before (`forget`), unless a row states that the handle is warm
     os.scandir    a real tree of empty files, 8 threads, `stat` of each file
     deltalake     a log with a checkpoint; `DeltaTable(...)`, `partitions()`, `file_uris(...)`
     DuckDB        a zstd Parquet file of the list, sorted by partition; an open connection without its cache of files

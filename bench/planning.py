@@ -4,8 +4,8 @@ All contenders have the same statistics (support/planning_data.py), and no data 
 10 M x 1 column (FILES=2000 scales both). Every call looks up a new value, and each contender has its own process.
 
     us         `ss.open`, which does not check the files, to `plan.files()`, with nothing decoded from the call before
-               (`forget`), unless a row says that the handle is warm; files are in the system's cache for all. Compiled
-               code is loaded, as in a process that has planned for 0.3 s without it
+               (`forget`), unless a row states that the handle is warm; files are in the system's cache for all.
+               Compiled code is loaded, as in a process that has planned for 0.3 s without it
     deltalake  `DeltaTable(...)` from a checkpoint, then `file_uris(file_pruning_predicate=...)`
     DuckDB     SELECT path over a zstd Parquet file of the statistics in table order, on an open connection (without
                its cache of files)

@@ -2,7 +2,7 @@
 
 The 40 keys are in four of the files, or in any. Keys of an upsert are in all of them. Ours has a secondary index of the
 key, which covers the new files; it is part of the time. deltalake merges, pyiceberg deletes and upserts. The
-floor is DuckDB, which writes all files again, without a commit. Each runs in a process of its own over a fresh copy
+floor is DuckDB, which writes all files again, without a commit. Each runs in its own process over a fresh copy
 (hard links, because no contender changes a file in its place), and is killed after 300 s. A peer that took a quarter of
 that gets no task of more keys. What a process took at most of memory is in the notes. ROWS=1000000 FILES=20 tries it in
 a minute.
@@ -169,7 +169,7 @@ _CONTENDERS = {
 }
 
 
-# -- one run in a process of its own -----------------------------------------------------------------------------------
+# -- one run in its own process ----------------------------------------------------------------------------------------
 
 
 def child(contender: str, folder: str, deletes: bool, keys: str) -> None:

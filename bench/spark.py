@@ -1,11 +1,11 @@
-"""Spark over an indexed lake, beside Spark's own Parquet reader: needles, look-ups, ranges, all rows, writes, a merge.
+"""Spark over an indexed lake, next to Spark's own Parquet reader: needles, look-ups, ranges, all rows, writes, a merge.
 
 One session of two cores, TPC-H's lineitem in 40 files x 3 row groups at SF1 (SF, FILES and ROUNDS change it), in at
 most ten minutes. The peers have their DataFrame already, its files listed; ours is a fresh load for every question, as
 `scan` is. The floor is a Python data source with nothing to read. What was read is in the system's cache of pages;
 Spark's JVM and its Python workers have run before.
 
-Every question asks for keys of its own, whole rows unless it says otherwise. Requests and bytes of ours are those of
+Every question has its own keys, and reads whole rows unless stated otherwise. Our requests and bytes are those of
 the same scan in this process.
 """
 
@@ -109,7 +109,7 @@ class Lake:
         return Answer(rows, *self._cost(ss.col(KEY).is_in(keys)))
 
     def semi_join(self, keys: list) -> pa.Table:
-        """Keys in a DataFrame, broadcast to whoever reads the files."""
+        """Keys in a DataFrame, broadcast to the executors that read the files."""
         return self._plain.join(F.broadcast(self._keys(keys)), KEY, "left_semi").toArrow()
 
     def native(self, *, filters: bool) -> Ask:
@@ -153,7 +153,7 @@ def _needles(bench: Bench, lake: Lake) -> None:
 
 
 def _many(bench: Bench, lake: Lake) -> None:
-    """Many keys at once, which somebody has in a DataFrame."""
+    """Many keys in a DataFrame, looked up in one call."""
     sampled = sample(lake.files, KEY, 12 * MANY, seed=8)
     keys = [sampled[start : start + MANY] for start in range(0, len(sampled), MANY)]
     row = "1,000 uuids"
@@ -192,7 +192,7 @@ def _drained(frame: Callable[[], DataFrame]) -> Ask:
 
 
 def _write(bench: Bench, writes: Writes) -> None:
-    """Some of the files, written anew; a table of ours is indexed as it is written."""
+    """Some of the files, rewritten; an indexed table updates its indexes during the write."""
     row = "write"
     bench.case(row, "skipstone, filters and statistics", writes.ours, setup=writes.fresh, kind="us")
     bench.case(row, "Spark, then our indexes", writes.then_indexed, setup=writes.fresh)
@@ -206,7 +206,7 @@ def _merge(bench: Bench, merges: Merges) -> None:
 
 
 def _nothing() -> None:
-    """`setup` of who needs none: a case without one is called many times a round, where it is quick."""
+    """The default `setup`: a case without its own is called many times per round if it is quick."""
 
 
 if __name__ == "__main__":

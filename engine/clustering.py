@@ -2,7 +2,7 @@
 
 A `RowOrder` makes one key a row, and rows are laid down by their keys:
 
-    linear             by the first column, where that is equal by the second, and so on: exactly, and best for the
+    linear             by the first column, if that is equal by the second, and so on: exactly, and best for the
                        first. Nulls come before all values, NaN after all numbers, as in Spark
     zorder, hilbert    along a curve through a grid, good for each of a few columns. A column's levels in
                        the grid are *ranks*: which share of the sampled rows is below the value, so crowded values,
@@ -138,7 +138,7 @@ def sorted_by(keys: Keys) -> np.ndarray:
 
 
 class Buckets:
-    """Ranges of keys that hold about as many rows each. Picklable.
+    """Ranges of keys that contain about equally many rows each. Picklable.
 
     Args:
         keys: of sampled rows, in any order.
@@ -154,7 +154,7 @@ class Buckets:
         """int64 [n]: each row's bucket, from 0 on; no lesser one for a greater key. But rows of a key that fills
         several are dealt out over them in turn, as if `first` rows had been dealt out before."""
         below, upto = _places_of(keys, self._cuts)
-        alone = np.maximum(upto - below - 1, 1)  # so many buckets hold nothing else
+        alone = np.maximum(upto - below - 1, 1)  # so many buckets contain nothing else
         turn = np.arange(first, first + len(below)) % alone
         return np.where(upto - below > 1, below + 1 + turn, upto)
 
@@ -214,7 +214,7 @@ class Placement:
 class _Ranks:
     """The levels of one column's values: whole numbers below 2**bits, none lesser for a greater value; null is least.
 
-    A level is the share of the sampled rows that lie below the value, in parts of 2**bits; the middle of its own share
+    A level is the share of the sampled rows that are below the value, in parts of 2**bits; the middle of its own share
     where many rows have it, so that the levels of a column of two values are far apart.
     """
 
@@ -249,7 +249,7 @@ class _Ranks:
 
 def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
     """The keys at some places of their order, ascending; none if there are no keys. Binary ones are cut to what
-    distinguishes them from the key before, but for those that several cuts fall on."""
+    distinguishes them from the key before, except those that several cuts fall on."""
     if not len(keys):
         return keys
     if isinstance(keys, np.ndarray):
@@ -263,7 +263,7 @@ def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
 
 
 def _shortest_above(before: bytes, key: bytes) -> bytes:
-    """The shortest beginning of a key that is greater than the one before it; all of it where they are equal."""
+    """The shortest beginning of a key that is greater than the one before it; all of it if they are equal."""
     same = next(
         (position for position, (one, other) in enumerate(zip(before, key, strict=False)) if one != other), len(before)
     )

@@ -76,7 +76,7 @@ def open(
             process (`skipstone.set_cache_budget`), so a look-up of a value needs no request. By default they are not
             kept.
         pickle_credentials: pickles of the table and of its plans contain `storage_options`. By default they do not, and
-            they never contain what came from the environment: another process opens an object store with its own.
+            they never contain what was read from the environment: another process opens an object store with its own.
         scan_log: a local file that gets a line of JSON for each plan of this handle: the query, and what it skipped. A
             `ScanLog` has more options, for example to leave out values. Default: the file in the variable
             SKIPSTONE_SCAN_LOG, if any. Pickles do not contain it.

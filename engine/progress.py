@@ -17,8 +17,8 @@ _BAR_WIDTH = 24
 def progress_function(progress: Progress | bool | None) -> Progress | None:
     """Return the function that `progress=` means, called as f(step, done, total or None).
 
-    None: a bar on a terminal or in a notebook if the call takes more than a second, else nothing; True: a bar at once;
-    False: nothing.
+    None: a bar on a terminal or in a notebook if the call takes more than a second, else nothing; True: a bar
+    immediately; False: nothing.
     """
     if progress is None:
         if not _is_notebook() and not _is_terminal():

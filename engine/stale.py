@@ -81,7 +81,7 @@ def checks_files(handle: Handle) -> bool:
 
 def check_stale(handle: Handle) -> None:
     """Called for each query. Warns once per change, syncs, or raises NotReadableError if the directory changed since
-    the last sync, as `open(on_stale=)` says."""
+    the last sync, as `open(on_stale=)` defines."""
     if handle.log is not None or handle.is_pinned or handle.on_stale == "ignore":
         return
     recorded: dict[str, int] = handle.instant.source.get("folders") or {}

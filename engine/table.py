@@ -288,7 +288,7 @@ class Table:
         return self._planned(plan)
 
     def _planned(self, plan: Callable[[], Plan]) -> Plan:
-        """Check for changes as `on_stale` says, and plan. With "sync", sync and plan again if a file of the plan was
+        """Check for changes as `on_stale` defines, and plan. With "sync", sync and plan again if a file of the plan was
         overwritten in place, which its folder's time does not show."""
         check_answers(self.handle)
         made = plan()

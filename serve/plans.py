@@ -1,7 +1,7 @@
 """Planning: from the body of `POST .../plan` to the scan tasks of the remaining files.
 
 In a table that is presented as Iceberg, a file that a client would misread is refused: because of its names and field
-ids, which are compared once, or because logs or deletes of its own format apply to it.
+ids, which are compared once, or because its own format's logs or deletes apply to it.
 """
 
 from __future__ import annotations

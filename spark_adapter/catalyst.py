@@ -1,4 +1,4 @@
-"""All uses of Spark's private classes in the JVM (py4j, Catalyst, reflection): no other module of ours touches them.
+"""All uses of Spark's private classes in the JVM (py4j, Catalyst, reflection): no other module touches them.
 
     analyze(spark, column, schema)     what Spark's analyzer makes of a Column or a text over a table
     leaves_of, load_options, ...       the relations of a plan, and what they were loaded with
@@ -64,7 +64,7 @@ _FILE_STATUS = re.compile(r"FileStatus\{path=(.*?); isDirectory=false; length=(\
 
 @contextlib.contextmanager
 def internals(feature: str, way_out: str) -> Iterator[None]:
-    """Raise InvalidArgumentError if Spark lacks the internals that a block uses. Errors of ours pass."""
+    """Raise InvalidArgumentError if Spark lacks the internals that a block uses. Our own errors pass."""
     try:
         yield
     except SkipstoneError:
@@ -182,7 +182,7 @@ def analyze(spark: Any, column: Column, schema: StructType) -> tuple[Tree, set[s
 
 def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tree:
     """The tree of a resolved expression. Spark has read it by the session's settings: a timestamp without a zone is an
-    instant already, and casts stand where Spark puts them.
+    instant already, and casts are where Spark puts them.
 
     `bound`: what references to common expressions stand for, by their ids.
     """
@@ -264,7 +264,7 @@ def _computed(node: Any) -> Tree | None:
         waiting += children_of(part)
     try:
         return _literal(node, node.eval(None))
-    except Exception:  # Spark raises it, where it comes to that
+    except Exception:  # Spark raises it, if it is evaluated
         return None
 
 
@@ -378,7 +378,7 @@ class ListedFiles:
 
 @dataclass(frozen=True)
 class FilteredRelation:
-    """A relation, with what stands right above it: the parts of filters, and a projection's columns, or None."""
+    """A relation, with what is directly above it: the parts of filters, and a projection's columns, or None."""
 
     node: Any
     conditions: list[Any]

@@ -1,4 +1,4 @@
-"""Clustering: files are rewritten so that similar rows are in the same files, and bounds can tell files apart.
+"""Clustering: files are rewritten so that similar rows are in the same files, and bounds can distinguish files.
 
 It runs two jobs of Spark. The first samples the columns to cluster by: the driver computes the order of rows and where
 to cut it into files (`engine.clustering`). The second reads the files, shuffles their rows and writes them again, with

@@ -10,7 +10,7 @@ no session: in options of a load, in executors, and over Spark Connect.
 
 A part that may mean something else to Spark than to us (`spark_semantics`), or that cannot be read, becomes `Unknown`:
 it never prunes, and Spark itself tests the rows by it. Names are resolved as in Spark: without regard to case, unless
-the session says otherwise; a name with dots is one name only between backticks.
+the session is set otherwise; a name with dots is one name only between backticks.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def from_tree(tree: Tree, schema: pa.Schema, session: Session) -> Node:
 
 
 def text_tree(text: str) -> Tree:
-    """The tree of a text of SQL where no parser of Spark's is at hand, by DuckDB's. Opaque where Spark's may read it
+    """The tree of a text of SQL if no Spark parser is available, by DuckDB's. Opaque if Spark's may read it
     otherwise.
 
     Raises PredicateError if it is no SQL.
@@ -168,7 +168,7 @@ class _Reader:
             return Unknown(str(tree), str(reason), implied=self._implied(tree))
         except _RefusedError:
             raise
-        except PredicateError as error:  # not a predicate of ours; Spark may understand it, or raise its own error
+        except PredicateError as error:  # not one of our predicates; Spark may understand it, or raise its own error
             return Unknown(str(tree), str(error))
         return Unknown(str(tree), unknown[0].reason) if unknown else node
 
@@ -299,7 +299,7 @@ class _Reader:
     def _operand(self, tree: Tree) -> ComparedColumn:
         if not isinstance(tree, CastTo):
             return plain_operand(*self._column(self._path(tree)))
-        # Spark casts a BIGINT beside a DECIMAL twice: each step keeps every value.
+        # Spark casts a BIGINT compared with a DECIMAL twice: each step keeps every value.
         inner, target = self._operand(tree.child), _type_named(tree.type)
         operand = None if target is None else cast_operand(inner, target)
         if operand is None:
@@ -470,7 +470,7 @@ def where_node(where: object, schema: pa.Schema) -> object:
 
 
 def where_of(request: Request) -> Node | SparkPredicate | None:
-    """The predicate of a load. Raises PredicateError as `text_predicate`, and for a pickle that is none of ours."""
+    """The predicate of a load. Raises PredicateError as `text_predicate`, and for a pickle that is not ours."""
     if request.where is None:
         return None
     predicate = decode_predicate(request.where)

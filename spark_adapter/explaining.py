@@ -1,7 +1,7 @@
-"""`explain`: what was skipped for a DataFrame, for each scan of ours in its plan, as `Plan.explain` shows it.
+"""`explain`: what was skipped for a DataFrame, for each of our scans in its plan, as `Plan.explain` shows it.
 
 Nothing is measured while a query runs: PySpark gives a data source of Python no metrics. But the index alone decides
-what executors read, so the scan is planned anew at the DataFrame's version, with the fine indexes that executors use.
+what executors read, so the scan is planned again at the DataFrame's version, with the fine indexes that executors use.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _explained(request: Request, is_ours: bool) -> str:
 
 
 def _files_line(plan: Plan) -> str:
-    """What a scan that was handed over reads."""
+    """What a scan that was passed reads."""
     files = plan.planning.pruned.units.files
     size_bytes = pc.sum(files.column("size_bytes")).as_py() or 0
     return (

@@ -5,7 +5,7 @@
 Each part is a task, so a lost executor costs one part. Parts and results travel as rows over Spark's own channel,
 pickled; storage, where others may write, never contains a pickle. Classic sessions and Spark Connect work alike.
 
-If a function raises an error of ours in an executor, the caller gets it by its own type; warnings are repeated here.
+If a function raises one of our errors in an executor, the caller gets it by its own type; warnings are repeated here.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def batches_only(function: Callable[[Batches], Batches]) -> Callable[[Batches], 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of a part: a result, or an error of ours that another attempt would raise again."""
+    """The outcome of a part: a result, or one of our errors that another attempt would raise again."""
 
     result: Any
     error: SkipstoneError | None
@@ -270,7 +270,7 @@ def _completed(context: Any, tag: str, tasks: int | None) -> tuple[int, int]:
 
 
 def error_in(error: BaseException) -> SkipstoneError | None:
-    """Return the error of ours that the message of a failed action contains, by its type; None if there is none."""
+    """Return our error that the message of a failed action contains, by its type; None if there is none."""
     if isinstance(error, SkipstoneError):
         return error
     matches = _ERROR_TEXT.findall(str(error))

@@ -1,15 +1,16 @@
 """`optimized` and `sql`: plain queries of Spark that read only what their filters leave.
 
 Catalyst pushes filters down to each relation of a query, those that follow from joins included. Its optimized plan is
-read here: a relation of ours, with the filters right above it, is loaded again with these as its predicate, and with
-the columns that are used. The filters stay, so that Spark tests the rows; a part that is not understood prunes nothing.
+read here: one of our relations, with the filters directly above it, is loaded again with these as its predicate, and
+with the columns that are used. The filters stay, so that Spark tests the rows; a part that is not understood prunes
+nothing.
 
     Project [k]                         Project [k]
     +- Filter (u = 'u7')                +- Filter (u = 'u7')
-       +- relation of ours                 +- Project [k, u under the names and ids that the plan has]
-                                              +- relation of ours, where u = 'u7', of columns k and u
+       +- our relation                     +- Project [k, u under the names and ids that the plan has]
+                                              +- our relation, where u = 'u7', of columns k and u
 
-Spark's own relations of a folder stay. If the folder is a table of ours, it keeps files that are no longer live:
+Spark's own relations of a folder stay. If the folder is one of our tables, it keeps files that are no longer live:
 `delete`, `merge`, `cluster` and every other replace leave the old files to older versions until a clean. Spark's reader
 lists them too, so it returns deleted rows: that is an error.
 """
@@ -128,7 +129,7 @@ class _Rewriting:
         return catalyst.with_relation(node, relation.node, catalyst.project_as(loaded, relation))
 
     def _loaded(self, relation: FilteredRelation) -> DataFrame | None:
-        """The relation under its conditions, as a load of its own; None if it is not ours, or gains nothing."""
+        """The relation under its conditions, as a separate load; None if it is not ours, or gains nothing."""
         ours = relation_of(relation.node)
         if ours is None:
             return None
@@ -228,7 +229,7 @@ def _stale(listed: _Listed, live: _Listed, table: Table) -> list[str]:
     handle = table.handle
     live_paths = {path for path, *_ in live}
     others = {path for path, *_ in listed} - live_paths
-    if handle.log is not None:  # its owner says which files are live
+    if handle.log is not None:  # its owner lists the live files
         return sorted(others)
     snapshot = handle.snapshot
     inexact = set(snapshot.rows(snapshot.numbers(None), ["path"]).column("path").to_pylist()) - live_paths

@@ -4,7 +4,7 @@
     of a save     path, partitioning (of a new table: "year,month"), key (a retry commits once), partitionOverwriteMode,
                   readVersion (of an overwrite: the version that the rows come from), row_group_rows, row_group_bytes,
                   file_rows, file_bytes (also as 64m, 1g), index_path
-    of both       storage.*, what opens an object store; Spark hides those of secrets where it shows options
+    of both       storage.*, what opens an object store; Spark hides those of secrets when it shows options
     written by    log_position (which state of another format's log is read with the version), parallelism, residual
     `scan`        (what Spark tests, for `explain`)
 
@@ -51,7 +51,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def _no_options() -> StorageOptions:
-    # imported where it is needed: Spark imports this module for people who ask for other sources, too
+    # imported where it is needed: Spark imports this module also for people who use other sources
     from ..engine.storage import StorageOptions
 
     return StorageOptions()
@@ -119,7 +119,7 @@ class Request:
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """One save. `partitioning` is None if the option is absent, `is_dynamic` where the session decides."""
+    """One save. `partitioning` is None if the option is absent, `is_dynamic` if the session decides."""
 
     path: str
     partitioning: tuple[str, ...] | None = None

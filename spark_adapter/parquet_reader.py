@@ -7,8 +7,8 @@ rather than by a job. Files that Spark would read otherwise than the table has t
 Spark's reader compares filters with a file's statistics in the type that the *file* has. Where that is narrower than
 the column's, the literal is cut to it: 3 us to 0 ms, so `t < 3 us` leaves out a file of TIMESTAMP(ms) that is all 0;
 123456789.01 as a DECIMAL(15, 2) wraps round in a file of DECIMAL(5, 2), or ends the query. It also leaves out rows of
-floats that match, by bounds that leave out NaN and by dictionaries that tell -0.0 from 0.0: to Spark NaN is greater
-than any number. Such columns are hidden from the reader; Spark compares the rows that are read.
+floats that match, by bounds that leave out NaN and by dictionaries that distinguish -0.0 from 0.0: to Spark NaN is
+greater than any number. Such columns are hidden from the reader; Spark compares the rows that are read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ColumnPath = tuple[str, ...]
 
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session says
+_TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session's setting
 _PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
 _PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ESCAPE_BEYOND_ASCII = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
@@ -71,7 +71,7 @@ def read_files(
     """The rows of the files that a plan leaves, in the plan's columns, by Spark's own reader.
 
     Args:
-        request: the scan, for whoever finds it in a DataFrame's plan.
+        request: the scan, for code that finds it in a DataFrame's plan.
         condition: what the rows are tested by: a Column, or a bound predicate; None: they are not tested.
         path: the table's directory, as the caller has it.
 
@@ -105,7 +105,7 @@ def _root(path: str | os.PathLike, location: str) -> str:
 
 
 class _Files:
-    """The files that Spark is to read, and `used` columns besides those of the plan.
+    """The files that Spark is to read, and `used` columns in addition to those of the plan.
 
     Raises NotReadableError if Spark would read a column of a file otherwise than we, or not find its partition.
     SchemaError: a column that Spark has no type for, or takes for another.
@@ -252,7 +252,7 @@ def _is_plain(text: str, value: pa.Scalar) -> bool:
 
 
 def hide_from_pushdown(frame: DataFrame, schema: pa.Schema, stored: Iterable[FileSchema]) -> DataFrame:
-    """The same rows, in columns whose comparisons Spark keeps to itself where its reader would err. `stored`: the
+    """The same rows, in columns whose comparisons Spark does not push down if its reader would err. `stored`: the
     physical schemas of the files."""
     for path in sorted(_unsafe_paths(schema, stored)):
         top, rest = path[0], path[1:]

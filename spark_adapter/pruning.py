@@ -19,7 +19,7 @@ from .columns import SparkPredicate, text_tree, where_node
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BYTES_MAX = 256 << 20  # of a coarse part, which each executor holds
+BYTES_MAX = 256 << 20  # of a coarse part, which each executor keeps in memory
 
 
 def coarse(

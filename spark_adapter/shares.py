@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..engine.handle import Handle
     from ..engine.scan.planning import PlannedScan
 
-_BULK_BYTES = 128 << 20  # where a second reader's start costs less than it saves
+_BULK_BYTES = 128 << 20  # when a second reader's start costs less than it saves
 _BULK_FILES_MAX = 10_000
 PARTITIONS_MAX = 20_000
 OPEN_BYTES = 1 << 20  # what opening a file costs, as bytes of reading
@@ -188,7 +188,7 @@ def unpacked(data: bytes, schema: pa.Schema) -> tuple[list[Share], dict[str, np.
 def rows_of_shares(context: ReadContext, shares: Sequence[Share]) -> Iterator[tuple[str, pa.Table]]:
     """The matching rows of the shares, each table with the path of the file that it is from.
 
-    Raises NotReadableError, naming the file, where one is gone or is not the one that was planned.
+    Raises NotReadableError, naming the file, if one is missing or is not the one that was planned.
     """
     options = context.storage_options
     data = Counted(open_storage(context.location, options))

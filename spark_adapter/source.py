@@ -4,10 +4,11 @@ PySpark makes the source in one process, plans in another and reads in more, pas
 pinned when the source is made, and the plan made when the reader is pickled, before `partitions()` runs: what is common
 to all partitions travels in the reader. Each process imports what it needs. `pushFilters` is left out: see the package.
 
-A save: each task writes files and their task index, and the driver commits them at once. Spark makes the writer in one
-process, runs it in executors, and commits in a third; none lives as long as the save. So its transaction is a
-distributed one (`engine.commit.distributed`), which begins at the latest version. Spark passes the commit one message a
-partition, whatever was tried again or ran twice. Messages travel over Spark's own channel, not through storage.
+A save: each task writes files and their task index, and the driver commits them in one version. Spark creates the
+writer in one process, runs it in executors, and commits in a third; none lives as long as the save. So its transaction
+is a distributed one (`engine.commit.distributed`), which begins at the latest version. Spark passes the commit one
+message per partition, even if a task was retried or ran twice. Messages travel over Spark's own channel, not through
+storage.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _SESSION_MODE = f"spark.sql.sources.{OVERWRITE_MODE}"
 class SkipstoneSource(DataSource):
     """`spark.read.format("skipstone")`, `df.write.format("skipstone")`. Its options are those of `options`.
 
-    Without option `version` the latest is pinned here: Spark makes the source at load(), but, where the user gives a
+    Without option `version` the latest is pinned here: Spark makes the source at load(), but, if the user gives a
     schema, only when it is first read. `scan` names the version.
     """
 
@@ -81,7 +82,7 @@ class SkipstoneSource(DataSource):
         return SkipstoneReader(self.request, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> SkipstoneWriter:
-        """Opens the table at its latest version, or makes it; raises before any task runs where the save must fail."""
+        """Opens the table at its latest version, or makes it; raises before any task runs if the save must fail."""
         return writer_of(WriteRequest.from_options(self.options), schema, overwrite)
 
 
@@ -117,7 +118,7 @@ class SkipstoneReader(DataSourceReader):
         return {**self.__dict__, "_partitions": None}
 
     def partitions(self) -> list[InputPartition]:
-        """Runs on the driver: the files that may hold a match, packed. One empty partition where there are none."""
+        """Runs on the driver: the files that may contain a match, packed. One empty partition if there are none."""
         if self._partitions is None:
             self._partitions = self._planned()
         return self._partitions
@@ -218,7 +219,7 @@ class SkipstoneWriter(DataSourceArrowWriter):
         return TaskMessage(task.result, _session_is_dynamic())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Runs on the driver, when every task succeeded. Raises CommitConflictError where another writer took out a
+        """Runs on the driver, when every task succeeded. Raises CommitConflictError if another writer removed a
         file that this overwrites, or changed what it overwrites since that was read; or the transaction was given up.
         """
         received = _received(messages)

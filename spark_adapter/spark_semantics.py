@@ -1,10 +1,10 @@
-"""Expressions of Spark as small trees, and where a comparison means the same to Spark and to us.
+"""Expressions of Spark as small trees, and whether a comparison means the same to Spark and to us.
 
 Spark casts both sides of a comparison to a common type, by rules that differ with the session (ANSI or not); we compare
 exact values. For most pairs that is the same: an integer column and an integer, a string and a string. For some it is
 not: Spark compares a BIGINT column with a double as doubles, so two integers may equal one double; it casts a column of
-strings beside a number to numbers. `agrees` is True only where both results are equal for every value that the column
-can hold, whatever the session's ANSI mode.
+strings compared with a number to numbers. `agrees` is True only if both results are equal for every value that the
+column can contain, whatever the session's ANSI mode.
 
 An instant compared with a value without a zone (a string, a date, a TIMESTAMP_NTZ) depends on the session's time zone.
 Zone databases differ between machines, so unless the zone is UTC only this is used: no zone is more than 18 hours off
@@ -151,7 +151,7 @@ def cast_operand(inner: ComparedColumn, target: pa.DataType) -> ComparedColumn |
 
 
 def compared(op: str, left: ComparedColumn, value: Value, session: Session, text: str) -> Node | None:
-    """`left op value` as a predicate of ours; None if Spark means, or may mean, something else."""
+    """`left op value` as one of our predicates; None if Spark means, or may mean, something else."""
     if value.type == "null":
         return Comparison(op, left.node, Literal(None)) if _has_order(left) else None
     if pa.types.is_temporal(left.kinds[0]):
@@ -182,7 +182,7 @@ def listed(left: ComparedColumn, values: list[Value], session: Session) -> Node 
 
 
 def columns_agree(left: ComparedColumn, right: ComparedColumn) -> bool:
-    """True where Spark compares two columns as we do: by exact value."""
+    """True if Spark compares two columns as we do: by exact value."""
     if len(left.kinds) > 1 or len(right.kinds) > 1:
         return False
     one, other = left.kinds[0], right.kinds[0]
@@ -193,7 +193,7 @@ def columns_agree(left: ComparedColumn, right: ComparedColumn) -> bool:
 
 
 def agrees(kind: pa.DataType, value: Value) -> bool:
-    """True where comparing a column of this type (no time) with the literal means the same to Spark and to us."""
+    """True if comparing a column of this type (no time) with the literal means the same to Spark and to us."""
     literal = value.value
     if pa.types.is_boolean(kind):
         return value.type == "boolean"
@@ -216,7 +216,7 @@ def agrees(kind: pa.DataType, value: Value) -> bool:
 
 
 def _fit_one_decimal(kind: pa.DataType, whole: int, scale: int) -> bool:
-    """True if one DECIMAL of Spark holds the column's values and the literal's exactly."""
+    """True if one DECIMAL of Spark represents the column's values and the literal's exactly."""
     if pa.types.is_integer(kind):
         return max(_BIGINT_DIGITS, whole) + scale <= _DECIMAL_DIGITS_MAX
     if not _is_decimal(kind):
@@ -270,7 +270,7 @@ def _needs_zone(kind: pa.DataType, value: Value) -> bool:
 
 
 def _within_any_zone(op: str, column: Column | Cast, moment: Temporal, text: str) -> Node | None:
-    """A condition on the column that holds in any time zone; the exact comparison stays with Spark."""
+    """A condition on the column that is true in any time zone; the exact comparison stays with Spark."""
     low, high = (Literal(Temporal("timestamp", moment.ns + slack)) for slack in (-_ZONE_NS_MAX, _ZONE_NS_MAX))
     if op == "!=":
         return None

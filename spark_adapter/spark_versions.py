@@ -1,4 +1,4 @@
-"""The differences between versions of PySpark, 4.0 to 4.x. No other module asks for a version.
+"""The differences between versions of PySpark, 4.0 to 4.x. No other module checks the version.
 
 Importing it raises ImportError if PySpark is older: it has no data sources in Python.
 """
@@ -46,7 +46,7 @@ def jobs_with_tag(context: Any, tag: str) -> list[int]:
 
 
 def default_parallelism(spark: SparkSession) -> int | None:
-    """Return how many tasks run at a time; None over Spark Connect, where a client does not see it."""
+    """Return how many tasks run at a time; None over Spark Connect, whose client does not see it."""
     context = context_of(spark)
     return None if context is None else max(1, context.defaultParallelism)
 

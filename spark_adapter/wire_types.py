@@ -17,8 +17,8 @@ one width of string and of list, microseconds only, and no unsigned integers. So
 Everything may be null, save the keys of a map, as in all that Spark reads from files. Nanoseconds are rounded down to
 microseconds, before 1970 as well, which is what PySpark does with them.
 
-Rows that Spark hands to a writer go the way back. Columns are matched by name; as in Spark, case does not matter where
-it does not tell two apart. A column in its wire type is cast to the table's own type where every value fits, at any
+Rows that Spark passes to a writer are converted back. Columns are matched by name; as in Spark, case is ignored if
+that leaves one column. A column in its wire type is cast to the table's own type if every value fits, at any
 depth: int16 to unsigned bytes, microseconds to the table's unit, binary to a fixed width. Half floats within other
 values are refused. Other types are left to `TaskWriter.write`.
 """
@@ -62,7 +62,7 @@ _WIDER = {
 }
 _SPARK_DECIMAL_DIGITS_MAX = 38
 _BATCH_ROWS_MAX = 1 << 16
-_BATCH_BYTES_MAX = 16 << 20  # a batch lies whole in the JVM's memory, beside those of the other tasks
+_BATCH_BYTES_MAX = 16 << 20  # a batch is whole in the JVM's memory, next to those of the other tasks
 _PLAIN_COLLATION = "UTF8_BINARY"  # of strings that are compared by their bytes
 _WRITABLE = (NullType, BooleanType, NumericType, StringType, BinaryType, DateType, TimestampType, TimestampNTZType)
 _GATHERED_ROWS = 131_072  # Spark sends 10,000 rows at a time, and each batch is dealt out to partitions by itself
@@ -118,7 +118,7 @@ def wire_batches(rows: pa.Table, wire: pa.Schema, path: str) -> Iterator[pa.Reco
         rows: columns as `wire` has them, in the table's types.
         path: the file that they are from, for errors.
     """
-    if not wire.names:  # rows of no columns: their number is all that they hold
+    if not wire.names:  # rows of no columns: they contain only their number
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * rows.num_rows, pa.struct([])))
         return
     row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
@@ -136,7 +136,7 @@ def wire_batches(rows: pa.Table, wire: pa.Schema, path: str) -> Iterator[pa.Reco
 
 
 def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The wire type of a column's type. Raises SchemaError, naming the column, where Spark has none."""
+    """The wire type of a column's type. Raises SchemaError, naming the column, if Spark has none."""
     if isinstance(kind, pa.BaseExtensionType):
         return wire_type(kind.storage_type, column)
     if pa.types.is_dictionary(kind):
@@ -270,7 +270,7 @@ def names_in(table: pa.Schema, given: Sequence[str]) -> list[str]:
 
 
 def check_incoming(rows: pa.Schema, names: Sequence[str], table: pa.Schema) -> None:
-    """Raises SchemaError, naming the column, if rows of these types cannot go into the table, whatever they hold."""
+    """Raises SchemaError, naming the column, if rows of these types cannot go into the table, whatever they contain."""
     from ..engine.tasks.writer import fitted
 
     for name, given in zip(names, rows.types, strict=True):
@@ -298,7 +298,7 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def to_table_types(rows: pa.Table, names: Sequence[str], table: pa.Schema) -> pa.Table:
-    """Rows under the table's names, in the table's types where they come in the wire types of those."""
+    """Rows under the table's names, in the table's types if they arrive in their wire types."""
     columns = []
     for name, column in zip(names, rows.columns, strict=True):
         kind = table.field(name).type

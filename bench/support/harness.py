@@ -101,7 +101,7 @@ class _Case:
         return answer, time.perf_counter() - start
 
     def release(self) -> None:
-        """Drop the function and the memory that it holds: it is not called again."""
+        """Drop the function and the memory that it uses: it is not called again."""
         self.fn, self.setup = lambda: None, None
 
     def sample(self) -> float:

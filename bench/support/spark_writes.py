@@ -1,5 +1,5 @@
-"""Rows written by Spark in bench/spark.py: into a table of ours, and as plain Parquet, indexed then or not; and rows
-merged into a table, by files that are written anew or by writing all of them."""
+"""Rows written by Spark in bench/spark.py: into an indexed table, and as plain Parquet, indexed then or not; and rows
+merged into a table, by rewriting some files or all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATE_PART = 20  # the last twentieth of the files gets updates
 
 
 class Writes:
-    """The rows of some files, written anew into a folder that is given; each answers with how many are there."""
+    """The rows of some files, rewritten into a given folder; each returns their count."""
 
     def __init__(self, spark: SparkSession, files: list[Path], folder: Path):
         self._spark, self._folder = spark, folder
@@ -32,7 +32,7 @@ class Writes:
         self._numbers = itertools.count()
 
     def fresh(self) -> Path:
-        """A folder; the one before is gone."""
+        """An empty folder; the one before is removed."""
         number = next(self._numbers)
         shutil.rmtree(self._folder / f"written-{number - 1}", ignore_errors=True)
         return self._folder / f"written-{number}"
@@ -80,7 +80,7 @@ class Merges:
             self._before = table.scan().count()
 
     def fresh(self) -> tuple[DataFrame, Path]:
-        """Rows of their own, and a folder; what a merge replaced is gone."""
+        """New rows, and a folder; what the last merge replaced is removed."""
         with ss.open(self._ours) as table:
             table.clean(delete_data=True, retain_versions=1, min_age=dt.timedelta(0))
         number = next(self._numbers)
@@ -89,7 +89,7 @@ class Merges:
         chosen = random.choice(self._late.num_rows, MERGED_ROWS, replace=False)
         rows = self._late.take(pa.array(chosen))
         keys = rows.column(KEYS[0]).to_numpy().copy()
-        keys[:NEW_ROWS] = (1 << 40) + NEW_ROWS * number + np.arange(NEW_ROWS)  # orders that nobody has
+        keys[:NEW_ROWS] = (1 << 40) + NEW_ROWS * number + np.arange(NEW_ROWS)  # orders that do not exist
         rows = rows.set_column(rows.schema.get_field_index(KEYS[0]), KEYS[0], pa.array(keys))
         return self._spark.createDataFrame(rows).repartition(2), self._folder / f"rewritten-{number}"
 

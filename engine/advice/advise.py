@@ -276,7 +276,7 @@ class _Workload:
         return sorted(counts, key=lambda name: (-counts[name], name))[:_COLUMNS_MAX]
 
     def _pairs(self, equal: Sequence[str]) -> list[tuple[str, ...]]:
-        """Pairs of columns that a query compares with = at once."""
+        """Pairs of columns that a query compares with = together."""
         pairs: dict[tuple[str, ...], None] = {}
         for _, plan, _ in self.queries:
             parts = plan.bound.children if isinstance(plan.bound, And) else ()

@@ -168,7 +168,7 @@ class Scratch:
 
 def _alike(handle: Handle, paths: list[str]) -> tuple[dict[str, str], list[str]]:
     """The names that most of some files have for the table's columns, and the files that have them: others cannot be
-    indexed beside these, as after a rename."""
+    indexed next to these, as after a rename."""
     instant = handle.snapshot.instant
     maps = names_in_files(instant, [name for name in instant.schema.names if name not in instant.partitioning])
     if not paths or all(names == maps[0] for names in maps):

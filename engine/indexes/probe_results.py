@@ -140,7 +140,7 @@ _ROW_BITS = 40  # the row is in the low 40 bits, the position of the file above 
 
 class Positions(NamedTuple):
     """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row,
-    except where they are listed key by key."""
+    unless they are listed key by key."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
@@ -221,7 +221,7 @@ class FileRows:
 
     def lists(self, files: slice, is_given: np.ndarray) -> pa.Array:
         """Return the rows of each file of a slice that may match, as lists of int64, ascending. A list is null if the
-        rows are unknown, if the set is all rows except some, or where `is_given` (bool [those files]) is False."""
+        rows are unknown, if the set is all rows except some, or if `is_given` (bool [those files]) is False."""
         first, stop, _ = files.indices(len(self.is_complement))
         offsets = np.searchsorted(self.keys, np.arange(first, stop + 1) << _ROW_BITS)
         values = from_numpy(self.keys[offsets[0] : offsets[-1]] & ((1 << _ROW_BITS) - 1))

@@ -1,6 +1,6 @@
 """Exchanges files of a Delta table: deltalake writes them, and commits one version that adds them and removes others.
 
-Each writer lets deltalake write into a table of its own in a folder of the table, from whose log come partition values
+Each writer lets deltalake write into a separate table in a folder of the table, from whose log come partition values
 and statistics. The commit is tried once, as the version after the one that was planned.
 """
 
@@ -137,7 +137,7 @@ def _reason_against(table: Any) -> str | None:
 
 
 class _DeltaWriter(LogWriter):
-    """Writes files by deltalake, into a table of its own. See `FileWriter`."""
+    """Writes files by deltalake, into a separate table. See `FileWriter`."""
 
     def __init__(self, handle: Handle, table: Any, folder: str):
         super().__init__()

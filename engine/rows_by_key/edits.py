@@ -162,7 +162,7 @@ class KeyedRows:
         )
 
     def find(self, rows: pa.Table) -> np.ndarray:
-        """int64 [n]: the source row that has the key of each row, -1 where there is none."""
+        """int64 [n]: the source row that has the key of each row, -1 if there is none."""
         encoded = encoded_keys(rows.select(self.on), self._types)
         is_key = to_numpy(encoded.is_valid())
         source_rows = np.full(rows.num_rows, -1, dtype=np.int64)

@@ -79,7 +79,7 @@ def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]
 def with_codec_of(spec: TaskSpec, storage: Counted, tasks: Sequence[FileTask]) -> TaskSpec:
     """The spec with the codec of most bytes of the largest file; unchanged if Arrow cannot write that codec.
 
-    Raises NotReadableError if that file is gone or overwritten.
+    Raises NotReadableError if that file was removed or overwritten.
     """
     task = max(tasks, key=lambda task: task.size_bytes)
     sizes: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Bounds of one column in the type that the table has it in, whatever types its files were indexed in.
 
-Evidence holds bounds in the codes of each file's own type (see `predicates.possible_values`). To order units by them,
-to answer with them or to show them they are converted to one type here. Where that is not exact an end is open.
+Evidence contains bounds in the codes of each file's own type (see `predicates.possible_values`). To order units by
+them, to answer with them or to show them, they are converted to one type here. If that is not exact, an end is open.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def bounds_of(evidences: ColumnEvidence, dtype: pa.DataType, count: int) -> Boun
         bounds.lower = pc.if_else(has_bounds, lower, bounds.lower)
         bounds.upper = pc.if_else(has_bounds, upper, bounds.upper)
     crossed = pc.fill_null(pc.greater(bounds.lower, bounds.upper), from_numpy(np.zeros(1, dtype=bool))[0])
-    if pc.any(crossed).as_py():  # evidence that contradicts itself says nothing
+    if pc.any(crossed).as_py():  # evidence that contradicts itself proves nothing
         bounds.lower, bounds.upper = (
             pc.if_else(crossed, pa.nulls(count, b.type), b) for b in (bounds.lower, bounds.upper)
         )
@@ -109,8 +109,8 @@ def end_of_first(bounds: Bounds, row_counts: np.ndarray, certain: np.ndarray, ke
 
 
 def in_type(stored: np.ndarray | pa.Array, is_valid: np.ndarray, source: pa.DataType, dtype: pa.DataType) -> pa.Array:
-    """Bounds in codes or bytes of one type as those of another that holds its values exactly (`is_exact_widening`);
-    null where not valid."""
+    """Bounds in codes or bytes of one type as those of another that contains its values exactly (`is_exact_widening`);
+    null if not valid."""
     if isinstance(stored, np.ndarray):
         if _unzoned(source) == _unzoned(dtype):
             return from_numpy(stored, is_valid)
@@ -139,7 +139,7 @@ def value_of(stored: int | bytes, dtype: pa.DataType) -> pa.Scalar:
 
 
 def texts_of(stored: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Bounds as texts for people, null where null: strings as they are, cut where they are long, binary as 0x...,
+    """Bounds as texts for people, null where null: strings unchanged, cut if they are long, binary as 0x...,
     times in ISO 8601, an instant with a Z."""
     if canon.is_bytes_like(dtype):
         is_text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)

@@ -51,7 +51,7 @@ class Coarse:
     """The coarse part of an index, for some columns. Made by `coarse_of`; picklable, and read by threads.
 
     version    of the table, pinned when it was made
-    columns    those by which files can be pruned, besides the partition columns
+    columns    those by which files can be pruned, in addition to the partition columns
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Coarse:
         return "\n".join([repr(self), *(f"  {size:>14,} bytes  {what}" for what, size in carried.items())])
 
     def prune(self, paths: Iterable[str | os.PathLike[str]], where: object) -> Iterator[Pruning]:
-        """For each of some files that may hold a match, in their order: the path as it was given, and its row groups
+        """For each of some files that may contain a match, in their order: the path unchanged, and its row groups
         that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
         return _in_batches(_Plan(self, prepare(where, self._instant.schema, tests_rows=False)), iter(paths))
 
@@ -158,7 +158,7 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
 
 
 def _about(instant: Instant, columns: Sequence[str]) -> Instant:
-    """The instant without what it says of other columns; with the places of files' fine statistics."""
+    """The instant without evidence about other columns; with the places of files' fine statistics."""
     is_list = isinstance(columns, Iterable) and not isinstance(columns, str)
     if not is_list or not all(isinstance(name, str) for name in columns):
         raise SchemaError(f"columns= is a list of column names, not {columns!r}")
@@ -184,7 +184,7 @@ def _runs_of(instant: Instant) -> list[Run]:
 
 
 def _read_all(snapshot: Snapshot, evidence: StatsReader, columns: Sequence[str], filter_bytes: int) -> None:
-    """Reads all that pruning by these columns may read, but for the fine parts."""
+    """Reads all that pruning by these columns may read, except the fine parts."""
     snapshot.partitions()
     ids = to_numpy(snapshot.files().column("file_id"))
 
@@ -237,7 +237,7 @@ class _Plan:
         )
 
     def of(self, paths: Sequence[str]) -> list[list[int] | None]:
-        """For each path: its row groups that may match, None for all; [] where none may."""
+        """For each path: its row groups that may match, None for all; [] if none may."""
         names = [self._name(path) for path in paths]
         ids = self._snapshot.find(list(dict.fromkeys(name for name in names if name is not None)))
         places: dict[str, list[int] | None] = {name: [] for name in ids}
@@ -258,7 +258,7 @@ class _Plan:
         """Of the units that some files (ascending) are in, what is left."""
         if self._is_plain:
             remaining = prune(PruneRequest(self._bound, ids=ids), self._evidence, Steps())
-        else:  # a file says nothing without the others of its slice
+        else:  # a file proves nothing without the others of its slice
             if self._whole is None:
                 self._whole = prune(PruneRequest(self._bound), self._evidence, Steps())
             remaining = self._whole.with_files(ids)

@@ -217,7 +217,7 @@ class DuckDBReader:
     ) -> Iterator[KeyedRows]:
         """The first rows of an order per chunk of files. Files that DuckDB cannot read are added to `left`.
 
-        kept    the columns that are returned besides the keys
+        kept    the columns that are returned in addition to the keys
         """
         names = [f"__skipstone_key{i}" for i in range(len(keys))]
         may_prune = self.is_ordered([keys[0].column])

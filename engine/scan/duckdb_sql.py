@@ -47,7 +47,7 @@ from .request import SortKey
 T = TypeVar("T")
 
 KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the range prunes
-_PARTS_MAX = 4  # files that are read by row numbers, each by a SELECT of its own
+_PARTS_MAX = 4  # files that are read by row numbers, each by a separate SELECT
 _SETTINGS = ("TimeZone", "Calendar", "ieee_floating_point_ops")
 _PREFIX = "__skipstone_"  # of names in the text
 _MARK = f"{_PREFIX}{uuid.uuid4().hex}_"  # of a use of a table
@@ -148,7 +148,7 @@ class _Parsed:
     written once, over empty tables for the plan, and over files for the relation.
 
     text        the text, with marks
-    tables      of each use: the parts of the table's name, and how the query calls it if it says so
+    tables      of each use: the parts of the table's name, and its alias in the query, if any
     ctes        the names that WITH defines, in lower case
     names       as of `_names_used`
     is_lasting  the plan over empty tables depends on nothing else
@@ -198,7 +198,7 @@ class _Parsed:
 class _Use:
     """One use of a table in the query.
 
-    alias         how the query calls it, where it gives it no other name
+    alias         " AS name" if the query gives the table no alias, else empty
     columns       its columns, with DuckDB's types; none if there is no such table
     table         a table of Skipstone; None for another one
     conditions    what the scan was planned by, for people
@@ -426,7 +426,7 @@ def _column_of(value: Bound, names: Sequence[str]) -> str | None:
 
 
 class NotPlainError(Exception):
-    """DuckDB cannot read the rows exactly; the message says why."""
+    """DuckDB cannot read the rows exactly; the message states why."""
 
 
 @dataclass
@@ -503,7 +503,7 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
 
 
 def _pairs(planning: PlannedScan) -> list[Pair]:
-    """The files that are left, with their row groups and rows if an index other than statistics knows these: DuckDB
+    """The remaining files, with their row groups and rows if an index other than statistics knows these: DuckDB
     skips row groups by statistics itself."""
     if not planning.pruned.fine and planning.pruned.rows_to_read is None:
         return [(task, RowGroups(None)) for task in planning.tasks_of_whole_files()]
@@ -511,7 +511,7 @@ def _pairs(planning: PlannedScan) -> list[Pair]:
 
 
 def _pieces(pairs: list[Pair]) -> list[Pair]:
-    """The files, by row groups and rows where that saves half of the rows.
+    """The files, by row groups and rows if that saves half of the rows.
 
     DuckDB skips row groups by their statistics, and pushes more into one SELECT than into several.
     """

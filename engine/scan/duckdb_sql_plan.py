@@ -1,4 +1,4 @@
-"""What DuckDB's plan of a query says about its tables: which conditions each row must meet to reach the result.
+"""What DuckDB's plan of a query proves about its tables: which conditions each row must meet to reach the result.
 
     bound plan -> conditions move down from filters and joins -> those that arrive at a table
 
@@ -54,7 +54,7 @@ def marker(token: str, number: int) -> str:
 class QueryPlan:
     """The plan of a query in which each table is marked.
 
-    uses    by use of a table: what the plan says about it
+    uses    by use of a table: what the plan proves about it
     keys    by number: the use of a table, and the expression over its columns whose values are the keys
     """
 
@@ -151,7 +151,7 @@ def _without_first(conditions: list[Bound]) -> list[Bound]:
 
 
 def _first_rows(limit: dict[str, Any], child: dict[str, Any]) -> list[Bound]:
-    """What a LIMIT says about the rows of its input: if they are ordered, that only the first of them matter."""
+    """What a LIMIT proves about the rows of its input: if they are ordered, that only the first of them matter."""
     if child["type"] != "LOGICAL_ORDER_BY":
         return []
     key, limits = child["orders"][0], [limit["limit_val"], limit["offset_val"]]

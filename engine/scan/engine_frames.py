@@ -33,7 +33,7 @@ _POLARS_VALUES_MAX = 32_000_000  # of files that polars scans together
 
 
 def polars_frame(plan: RowSource) -> pl.DataFrame:
-    """The rows of a plan. Raises InvalidArgumentError where polars is not installed."""
+    """The rows of a plan. Raises InvalidArgumentError if polars is not installed."""
     polars = _polars()
     frame = polars.from_arrow(plan.to_table())
     assert isinstance(frame, polars.DataFrame)
@@ -41,7 +41,7 @@ def polars_frame(plan: RowSource) -> pl.DataFrame:
 
 
 def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
-    """The rows of a plan, narrowed by what polars asks for. Raises InvalidArgumentError where polars is missing."""
+    """The rows of a plan, narrowed by what polars requests. Raises InvalidArgumentError if polars is missing."""
     polars = _polars()
     from polars.io.plugins import register_io_source
 

@@ -47,7 +47,7 @@ HEADINGS = ("step", "in", "out", "index", "not indexed", "requests", "read", "ms
 
 
 def of_plan(plan: PlannedScan) -> str:
-    """The steps as a table, and what a person should know besides."""
+    """The steps as a table, and notes for a person."""
     reasons = kept_lines(plan)
     head = [f"scan of {plan.location} version {plan.instant.version}", f"where {plan.predicate_text}"]
     notes = (f"  {note}" for note in remarks(plan))
@@ -55,7 +55,7 @@ def of_plan(plan: PlannedScan) -> str:
 
 
 def remarks(plan: PlannedScan) -> list[str]:
-    """What a person should know besides the steps."""
+    """Notes for a person, in addition to the steps."""
     lines = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     lines += index_lines(plan)
     for residual in residuals(plan.bound):
@@ -229,8 +229,8 @@ def _advice(plan: PlannedScan, why: WhyKept) -> str:
 
 
 def _behind(plan: PlannedScan, column: str) -> str:
-    """An index that could tell which files hold a value, and lacks some that are kept, in words; nothing if there is
-    none."""
+    """A note about an index that could report which files contain a value but lacks some of the kept files; empty if
+    there is none."""
     number, files = plan.instant.columns.get(column), plan.pruned.units.files
     segments, ids = (to_numpy(files.column(name)) for name in ("segment", "file_id"))
     words = {"bloom": "Bloom filter index", "secondary": "secondary index"}
@@ -247,7 +247,7 @@ def _has_statistics(plan: PlannedScan, column: str) -> bool:
 
 
 def of_file(plan: PlannedScan, path: str) -> str:
-    """Why one file is, or is not, read: what each part of the predicate knows of it, then its row groups.
+    """Why one file is, or is not, read: what each part of the predicate proves about it, then its row groups.
 
     Raises InvalidArgumentError for a path that is no live file's.
     """

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _GROUP_PREFETCH_BYTES_MAX = 2 << 20  # of a row group of a remote file that is read in one request
 _FILE_PREFETCH_BYTES_MAX = 8 << 20  # of such a file
-_FEW_ROWS_MAX = 64  # of a row group: more are taken from whole columns
+_FEW_ROWS_MAX = 64  # of a row group: more are read as whole columns
 _GROUPS_AT_ONCE = 8
 
 
@@ -51,7 +51,7 @@ def verify_unchanged(task: FileTask, storage: Storage) -> Iterator[Entry]:
     """Around the reading of one file: if the file is not the planned one, an error (damage, missing columns or row
     groups) becomes a NotReadableError. An error in the planned file is raised unchanged.
 
-    If no error is raised, call `check_identity` afterwards: another process may have overwritten the file meanwhile.
+    If no error is raised, call `check_identity` afterwards: another process may overwrite the file during the read.
     """
     entry = check_identity(task, storage) if task.etag is None or not storage.is_remote else planned_entry(task)
     try:
@@ -336,7 +336,7 @@ def matches_in_file(
 
 def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
     """How many rows of one file match: row groups that match wholly are counted, not read, and so are rows of which an
-    index knows that they do."""
+    index proves that they do."""
     total = 0
     if task.rows is not None:
         if task.rows_exact and task.is_exact:

@@ -38,15 +38,15 @@ class FileTask:
 
     path, size_bytes, modified_ns, etag    where it is and what was planned; another identity is another file
     partition       value of each partition column
-    row_count       rows; exact where `is_exact`
+    row_count       rows; exact if `is_exact`
     schema_id       which of the version's file schemas
     all_match       every row of the file matches
-    may_prune       its row groups may be pruned (not where other files lie over it)
+    may_prune       its row groups may be pruned (not if other files apply to it)
     has_rows        False for what only undoes others: it is named, and nothing of it is read
     fine            (index file, offset, length) of its fine statistics: one a statistics index that has some
     filters         column -> (index file, fine filter)
-    rows            int64, ascending: positions in the file outside of which no row can match; None: not known, as where
-                    logs lie over the file
+    rows            int64, ascending: positions in the file outside of which no row can match; None: not known, as
+                    when logs apply to the file
     rows_exact      each of `rows` matches the whole predicate, unless it was deleted
     footer          the file's footer as the index has it (`parquet/packed_footer.py`); None: it is read from the file
     """
@@ -82,13 +82,13 @@ class ReadContext:
     strict          a damaged fine part is an error
     columns_in_files    where each column of the predicate is in the files, by the schema ids of tasks
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
-    nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
-    defaults        what such columns hold in files that lack them, where that is not null
+    nested          by schema id: the table's names of fields within columns, if files have others; empty: in no file
+    defaults        the value of such columns in files that lack them, if not null
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     by_duckdb       the files that DuckDB read: filled in as files are read
     by_pyarrow      of each file that pyarrow read: how many row groups whole, and how many in part: filled in as well
     why_pyarrow     why pyarrow reads files; the last reason counts
-    fields          by column: the dotted paths that are used of it, where that is less than the whole struct
+    fields          by column: the dotted paths that are used of it, if fewer than the whole struct
     unopened        schema ids of files that were never opened: their contents were only declared
     """
 
@@ -123,7 +123,7 @@ class RowGroups:
     """The row groups of a file that may match.
 
     kept         row group numbers, ascending; None if the file's row groups are not known: all of it
-    total        how many the file has; None where not known
+    total        how many the file has; None if not known
     row_counts   rows of each kept one
     all_match    bool, of each kept one: every row matches
     first_rows   position in the file of the first row of each kept one; None if not known
@@ -168,8 +168,8 @@ class TaskRows(NamedTuple):
 
     columns    the fields of `FileTask`, one row a file. `partition:` and a name: the values of a partition column.
                `fine:`, a number and a name: path, offset and length in one statistics index, null if it has none.
-               `footer`: where footers were asked for. `positions`: `FileTask.rows`, lists of int64; missing, with
-               `rows_exact`, where no index knows any
+               `footer`: if footers were requested. `positions`: `FileTask.rows`, lists of int64; missing, with
+               `rows_exact`, if no index knows any
     filters    as of `FileTask`, a list a column
     """
 

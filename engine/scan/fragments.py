@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storage: Counted) -> ds.FileSystemDataset:
-    """The surviving row groups as a Dataset of the table's schema. It holds every row of them: repeat the predicate.
+    """The surviving row groups as a Dataset of the table's schema. It contains all their rows: repeat the predicate.
 
-    Raises NotReadableError for a file that is gone, that is not the one that was planned, or that holds a column under
+    Raises NotReadableError for a file that is missing or not the one that was planned, or that contains a column under
     another name than the table's.
     """
     entries = [check_identity(task, storage) for task, groups in pairs if groups.kept != []]
@@ -68,7 +68,7 @@ def _check_names(task: FileTask, instant: Instant) -> None:
 
 
 def _lacking(file_schema: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:
-    """The columns that files of a physical schema do not hold, and what is read for them. Left out are those that
+    """The columns that files of a physical schema lack, and what is read for them. Left out are those that
     pyarrow reads as null by itself: the file has nothing of that name."""
     column_ids = set(file_schema.fields.values())
     values = {}
@@ -83,7 +83,7 @@ def _lacking(file_schema: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:
 
 
 def _guarantee(values: dict[str, pa.Scalar]) -> pc.Expression | None:
-    """What is known of every row of a file, in place of what the file may hold under these names."""
+    """What is known of every row of a file, in place of what the file may contain under these names."""
     guarantee = None
     for name, value in values.items():
         one = pc.field(name) == value if value.is_valid else pc.field(name).is_null()
@@ -92,7 +92,7 @@ def _guarantee(values: dict[str, pa.Scalar]) -> pc.Expression | None:
 
 
 def renamed(file_schema: FileSchema, instant: Instant) -> list[tuple[str, str]]:
-    """(the table's name, the files' own) of columns that files of a physical schema hold under another name."""
+    """(the table's name, the files' own) of columns that files of a physical schema contain under another name."""
     names = {number: name for name, number in instant.fields.items()}
     return [
         (names[n], file_name) for file_name, n in file_schema.fields.items() if names.get(n, file_name) != file_name
@@ -138,8 +138,8 @@ def name_lookup_problem(
 
 
 def _filesystem_of(storage: Counted, entries: Sequence[Entry]) -> fs.FileSystem:
-    """The local disk, where the storage is one; else a file system that has these files, by their paths in the
-    manifest, for reading. A file that was overwritten meanwhile raises NotReadableError when it is read."""
+    """The local disk, if the storage is one; else a file system that has these files, by their paths in the
+    manifest, for reading. A file that was overwritten since raises NotReadableError when it is read."""
     if all(isinstance(storage.open_file(entry), str) for entry in entries[:1]):
         return fs.LocalFileSystem()
     return fs.PyFileSystem(_PlannedFiles(storage, entries))

@@ -138,7 +138,7 @@ class _Groups:
         self._parts = [merged.select([*self._codes, f"{COUNT}_sum"]).rename_columns([*self._codes, COUNT])]
 
     def _add_constant(self, bounds: Sequence[Bounds], row_counts: np.ndarray, certain: np.ndarray) -> np.ndarray:
-        """Count those `certain` units (bool [n]) that hold one value in each column; return which."""
+        """Count those `certain` units (bool [n]) that contain one value in each column; return which."""
         codes = []
         certain = certain.copy()
         for one in bounds:
@@ -152,7 +152,7 @@ class _Groups:
         return certain
 
     def _add_from_index(self, wanted: np.ndarray) -> np.ndarray:
-        """Count those of some units (bool [units]) that an index of the columns knows; return which."""
+        """Count those of some units (bool [units]) that an index of the columns contains; return which."""
         plan = self._plan
         none = np.zeros(len(wanted), dtype=bool)
         if plan.bound != Constant(True) or not wanted.any():

@@ -74,7 +74,7 @@ class KeySet:
         return self.find(self.code.encode(compared)) >= 0
 
     def find(self, encoded: pa.Array) -> np.ndarray:
-        """int64 [n]: the row of the keys, as they were given, that has each encoded key; -1 where there is none."""
+        """int64 [n]: the row of the keys, as they were given, that has each encoded key; -1 if there is none."""
         found = np.full(len(encoded), -1, dtype=np.int64)
         if not len(self) or not len(encoded):
             return found
@@ -110,8 +110,8 @@ def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
 
 
 def encoded_keys(keys: pa.Table, kinds: Sequence[pa.DataType]) -> pa.Array:
-    """binary [n]: the encoded key of each row of a table of keys, equal where `=` says so of every column; null if a
-    row holds a null, or what no value of the columns equals. Arguments and errors as of `key_set`."""
+    """binary [n]: the encoded key of each row of a table of keys, equal if `=` is true for every column; null if a
+    row contains a null, or a value that no value of the columns equals. Arguments and errors as of `key_set`."""
     columns = _key_columns(keys, kinds)
     is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
     if is_complete.all():
@@ -134,7 +134,7 @@ def _key_columns(keys: pa.Table, kinds: Sequence[pa.DataType]) -> list[pa.Array]
 
 
 def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
-    """`key_set` of keys that `values_in_column` gave, of the columns' classes or doubles beside decimals."""
+    """`key_set` of keys that `values_in_column` gave, of the columns' classes, or doubles for decimals."""
     columns = keys.columns
     code = OrderedCode(
         [pa.float64() if is_rounded(kind, c.type) else kind for c, kind in zip(columns, kinds, strict=True)]
@@ -211,8 +211,8 @@ def _plain_array(keys: Sequence[Any]) -> pa.Array:
 
 
 def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool = True) -> pa.Array:
-    """The keys as values of a column: of a type of its class (`ordered_class`), or doubles where a key equals several
-    of its decimals. Without `reads_text`, only numbers beside numbers, timestamps beside timestamps and bytes beside
+    """The keys as values of a column: of a type of its class (`ordered_class`), or doubles if a key equals several
+    of its decimals. Without `reads_text`, only numbers match numbers, timestamps match timestamps and bytes match
     bytes may be of another type.
 
     Raises SchemaError for keys that cannot be compared with the column.

@@ -1,12 +1,12 @@
 """A table, or a plan, as a pyarrow Dataset that plans each of its scans through the index.
 
 DuckDB and polars hand a Dataset the columns and the filter of a query: `SELECT ... FROM lake WHERE ...` calls
-`scanner(columns=..., filter=...)` with a pyarrow expression. Each call is a plan of its own, so a query that knows
-nothing of Skipstone skips files and row groups. Both engines trust the filter that they hand over and do not test it
+`scanner(columns=..., filter=...)` with a pyarrow expression. Each call is a new plan, so a query that knows
+nothing about Skipstone skips files and row groups. Both engines trust the filter that they pass and do not test it
 again: the scanner gives exactly the rows that match, or raises. Comparisons mean what they mean everywhere in
 Skipstone: NaN equals NaN and is greater than all else, as in DuckDB and polars; pyarrow's own filters differ there.
 
-pyarrow also reads Datasets from C++, where Python's methods count for nothing (`ds.dataset([lake, lake])`,
+pyarrow also reads Datasets from C++, where Python's methods are not called (`ds.dataset([lake, lake])`,
 `Scanner.from_dataset(lake)`). There the Dataset is one file of a file system that refuses to open it, so such a call
 raises our error.
 """
@@ -32,7 +32,7 @@ _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or pass its r
 
 
 class RowSource(Protocol):
-    """What a dataset asks of a plan."""
+    """What a dataset needs of a plan."""
 
     planning: PlannedScan
 

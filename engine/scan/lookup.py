@@ -103,7 +103,7 @@ class Lookup(PlannedScan):
         return leading_names(self.instant, index, self._in_index)
 
     def _prune(self, steps: Steps) -> PruningState:
-        """The files that hold a key, with the rows that do."""
+        """The files that contain a key, with the rows that do."""
         is_tested = self.bound != Constant(True)
         span = self.bound if is_tested else prepare(span_of(self._given), self.instant.schema)
         in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
@@ -153,7 +153,7 @@ class Lookup(PlannedScan):
 
     @property
     def _is_decided(self) -> bool:
-        """Whether the index's key holds every column of the keys."""
+        """Whether the index's key contains every column of the keys."""
         return self._index is not None and len(self._leading(self._index)) == len(self._kinds)
 
     def _is_spread(self, remaining: PruningState) -> bool:
@@ -174,7 +174,7 @@ class Lookup(PlannedScan):
         return len(self._keys) >= DENSE_KEYS_MIN and len(self._keys) >= rows // _ROWS_A_DENSE_KEY
 
     def _joined(self, ids: np.ndarray, encoded: pa.BinaryArray) -> tuple[Positions, np.ndarray]:
-        """(the rows that hold keys, as far as the index knows them; bool: which files it covers)."""
+        """(the rows that contain keys, as far as the index knows them; bool: which files it covers)."""
         index, snapshot, damaged = self._index, self.snapshot, self.evidence.damaged
         assert index is not None
         covered = covered_by(snapshot, index, ids, damaged)
@@ -192,7 +192,7 @@ class Lookup(PlannedScan):
         return key_set_of(keys, [self._kinds[name] for name in keys.column_names])
 
     def _compared(self, remaining: PruningState, is_compared: np.ndarray) -> list[Positions]:
-        """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
+        """The rows of some files (bool [files]), each its own unit, that contain keys: by reading the key's
         columns."""
         units = remaining.units
         if not is_compared.any():
@@ -212,7 +212,7 @@ class Lookup(PlannedScan):
 
 
 def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: PlannedScan) -> np.ndarray:
-    """int64, ascending: the positions of the rows of a file that hold one of the keys."""
+    """int64, ascending: the positions of the rows of a file that contain one of the keys."""
     whole_file = replace(task, all_match=True, rows=None, rows_exact=False)
     positions, start = [], 0
     for _, rows in matches_in_file(whole_file, RowGroups(None), context, plan.storage):
@@ -223,7 +223,7 @@ def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Planned
 
 
 def span_of(keys: pa.Table) -> Node:
-    """The ranges in which the keys' values lie, as a predicate; TRUE where they have no order that predicates know
+    """The ranges that contain the keys' values, as a predicate; TRUE if they have no order that predicates know
     of."""
     span: Node = Constant(True)
     for name in keys.column_names:

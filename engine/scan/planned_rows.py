@@ -1,4 +1,4 @@
-"""The rows of a plan, and how many there are: of which files and slices they are read, and where a limit ends that."""
+"""The rows of a plan and their count: which files and slices they are read from, and when a limit ends the reading."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .index_answer import IndexAnswer
     from .request import SliceRows
 
-_FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
+_FILES_AT_ONCE_MAX = 64  # whose rows are read, if a limit may end it
 
 
 def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | None = None) -> Iterator[pa.Table]:
@@ -125,7 +125,7 @@ def _batches(plan: PlannedScan) -> Iterator[list[Pair]]:
 
 
 def positions(plan: PlannedScan) -> dict[str, np.ndarray]:
-    """By path, the positions in the file of the rows that match, of files that hold some."""
+    """By path, the positions in the file of the rows that match, of files that contain some."""
     plan.check_evaluable()
     plan.check_readable()
     pairs = plan.pairs_to_read()

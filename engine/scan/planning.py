@@ -89,7 +89,7 @@ class PlannedScan:
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         self.order_by = () if request.order_by is None else sort_keys(request.order_by, schema)
         self.storage, self.index_storage = request.storage, request.index_storage
-        self._with_footers = self.storage.is_remote  # where a look at a file's end is a request
+        self._with_footers = self.storage.is_remote  # if reading a file's end is a request
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self.deletes = Deletes(request.deleted)

@@ -1,4 +1,4 @@
-"""The driver's part of a scan: which units may hold a matching row.
+"""The driver's part of a scan: which units may contain a matching row.
 
     partitions by value and aggregate -> for each probe of an index: run it, narrow outcomes, filter units -> names
 
@@ -56,7 +56,7 @@ NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 PIECE_ENTRIES = 1 << 20  # a piece is mostly Python, which one thread does sooner than two that hand it to each other
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
-_TASKS_FILES_MAX = 256  # of few files, what their tasks will say is read with their names: it lies in the same blocks
+_TASKS_FILES_MAX = 256  # of few files, the bounds for tasks are read with their names: both are in the same blocks
 
 
 class PruneRequest(NamedTuple):
@@ -81,7 +81,7 @@ def prune(request: PruneRequest, reader: StatsReader, steps: Steps) -> PruningSt
     before = len(steps.steps)
 
     def attempt() -> PruningState:
-        del steps.steps[before:]  # what came before a run turned out damaged is of no interest
+        del steps.steps[before:]  # steps before a run turned out damaged are dropped
         return _Pruning(request, reader, steps).remaining()
 
     return reader.retry_without_damaged_runs(attempt)
@@ -181,7 +181,7 @@ class _Pruning:
         return True
 
     def _listed(self, partition_ids: np.ndarray | None, probes: Sequence[StatsProbe]) -> PruningState | None:
-        """The remaining of all files of some partitions by statistics alone, which list them themselves; None where
+        """The remaining of all files of some partitions by statistics alone, which contain the list themselves; None if
         none of them lists every file."""
         first = next((probe for probe in probes if probe.is_complete), None)
         if first is None:
@@ -224,10 +224,10 @@ class _Pruning:
         """The ids of the partitions that may match, ascending; None for all of them. `among`: only some are looked at,
         and their aggregates are not.
 
-        Aggregates of columns that another index is probed for are left alone: that says more, and costs less. An
-        aggregate excludes a partition only where it is of every live file in it: of those, by a fingerprint, that the
-        manifest has there. Of files merged by other rules than "all their rows" aggregates say too little: what a
-        partial log inserts is null, and what a merge computes lies anywhere.
+        Aggregates of columns that another index is probed for are skipped: the index excludes more, and costs less. An
+        aggregate excludes a partition only if it describes exactly the live files there, which a fingerprint in the
+        manifest proves. Of files merged by other rules than "all their rows" aggregates say too little: what a
+        partial log inserts is null, and what a merge computes may be any value.
         """
         others = [probe for probe in self._probes if not isinstance(probe, StatsProbe)]
         probed = {column for probe in others for part in probe.parts for column in columns_of(part)}
@@ -315,7 +315,7 @@ class _Pruning:
 
 
 def _by_partition(snapshot: Snapshot, terms: Sequence[Term], ids: np.ndarray) -> ProbeResult:
-    """What the values of its own partition say of each file, where these alone decide a term: `p = 1 OR x = 5`."""
+    """What the values of its own partition prove about each file, if these alone decide a term: `p = 1 OR x = 5`."""
     partitioning = snapshot.instant.partitioning
     by_value = [term for term in terms if term.column in partitioning]
     sets: dict[Node, np.ndarray] = {}
@@ -420,7 +420,7 @@ class StatsReader:
     # -- damage -------------------------------------------------------------------------------------------------------
 
     def retry_without_damaged_runs(self, work: Callable[[], T]) -> T:
-        """The result of `work`, repeated without each run that turns out damaged or gone: with a warning, or, where
+        """The result of `work`, repeated without each run that turns out damaged or missing: with a warning, or, if
         `strict`, as the error that it gave."""
         while True:
             try:

@@ -171,7 +171,7 @@ def _end(text: str | None) -> str:
 
 
 def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
-    """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
+    """Why each unit is kept, as one part of the predicate sees it; `never_true` if that part alone would skip it."""
     if isinstance(part.node, Constant):
         return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
     if isinstance(part.node, Residual) and part.node in pruning.located:
@@ -193,7 +193,7 @@ def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
 def _numbers(part: PredicatePart, term: Term, pruning: PruningFacts) -> np.ndarray:
     count, about = pruning.count, pruning.about[term.column]
     outcomes = _outcomes(part, term, about, pruning.outcomes.get(term), count)
-    tests = [  # the first that holds
+    tests = [  # the first that applies
         ((outcomes == 0) | _crossed(about, count), Reason.CONTRADICTION),
         (outcomes & TRUE == 0, Reason.NEVER_TRUE),
         (outcomes == TRUE, Reason.MATCHES_WHOLLY),

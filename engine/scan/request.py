@@ -37,14 +37,14 @@ SliceRows = Callable[[pa.Table], pa.Table]
 class ScanRequest:
     """What a scan reads, and with which options.
 
-    deleted    reads which rows the log of another format takes out of files; None if no log owns them
+    deleted    reads which rows the log of another format removes from files; None if no log owns them
     merged     gives what merges slices into rows by the rules of their own format; None if nothing does
     columns    names to read, in this order; None for all
     limit      at most so many rows; None for all
     order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
     mode       "snapshot" or "read_optimized"
     reader     "pyarrow"; "duckdb", for files that DuckDB reads exactly; or "auto" for the faster of the two
-    fields     what rows are to hold in the end, fields of structs by dotted path; None for all of `columns`
+    fields     what rows contain in the end, fields of structs by dotted path; None for all of `columns`
     origin     opens the handle again in another process, on the same versions
     scan_log   where the plan is noted once its files are known; None for nowhere
     checks_files    files whose metadata decide an answer are compared with what storage has, if they are few
@@ -112,8 +112,8 @@ class ScanRequest:
 def read_columns(
     columns: Sequence[str] | None, schema: pa.Schema
 ) -> tuple[Sequence[str] | None, tuple[str, ...] | None]:
-    """(the columns to read, what the rows are to hold of them): fields of structs are asked for by dotted path; None
-    where the rows hold what is read. Raises SchemaError as `checked_columns`."""
+    """(the columns to read, what the rows contain of them): fields of structs are requested by dotted path; None
+    if the rows contain all that is read. Raises SchemaError as `checked_columns`."""
     if isinstance(columns, str):
         columns = [columns]
     if not isinstance(columns, Sequence) or all(
@@ -164,7 +164,7 @@ class SortKey(NamedTuple):
 
 
 def sort_keys(order_by: object, schema: pa.Schema) -> tuple[SortKey, ...]:
-    """What `order_by` says: a column's name, `(name, "desc")`, `(name, "desc", "nulls_first")`, or a list of these.
+    """What `order_by` means: a column's name, `(name, "desc")`, `(name, "desc", "nulls_first")`, or a list of these.
 
     Raises InvalidArgumentError for anything else, SchemaError for a column that is not there or has no order.
     """

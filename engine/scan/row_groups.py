@@ -1,4 +1,4 @@
-"""The executor's part of a scan: which row groups of some files may hold a matching row.
+"""The executor's part of a scan: which row groups of some files may contain a matching row.
 
 It reads only the files' own fine parts, at offsets that are in the tasks: ranges of statistics, and one small row per
 value of each filter. All row groups are evaluated together, like files. A damaged part excludes nothing.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def row_groups_of(
     tasks: Sequence[FileTask], context: ReadContext, storage: Storage, fine: FineRows | None = None
 ) -> list[RowGroups]:
-    """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
+    """Prunes the row groups of files by their fine statistics (`fine`, if they were read before) and filters, read
     from `storage`, the index's. One result a task, in order."""
     terms = terms_of(context.pruning)
     probed: list[_Probed] = []
@@ -62,7 +62,7 @@ def row_groups_of(
         if task.rows is not None and task.may_prune and own.stop > own.start:
             wanted_counts = row_counts_in_groups(task, fine.row_count[own])
             survives[own] &= wanted_counts > 0
-            every[own] &= wanted_counts == fine.row_count[own]  # a look-up's predicate says nothing of its keys
+            every[own] &= wanted_counts == fine.row_count[own]  # a look-up's predicate does not contain its keys
     return [
         _of_task(fine, survives, every, units[i]) if fine.is_listed[i] else RowGroups.all_of(task)
         for i, task in enumerate(tasks)
@@ -183,7 +183,7 @@ def _probed(tasks: Sequence[FileTask], terms: list[Term], storage: Storage) -> l
 
 def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> dict[Term, np.ndarray]:
     """Return the outcomes of each term that fine filters leave possible, by row group."""
-    hits: dict[Term, np.ndarray] = {}  # bool [value, row group]: False where it cannot be there
+    hits: dict[Term, np.ndarray] = {}  # bool [value, row group]: False if it cannot be there
     for probe, by_term in probed:
         if not isinstance(by_term, list):
             ignore_damaged(by_term, strict)
@@ -198,7 +198,7 @@ def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> dict
 
 @dataclass
 class _FilterProbe:
-    """What is looked up in the filter of one column of a file: the hashes of all terms of that column at once."""
+    """What is looked up in the filter of one column of a file: the hashes of all terms of that column."""
 
     task: int
     column: str
@@ -220,7 +220,7 @@ class FineRows:
     task, row_group    int64 [units]: position of the task, and number within its file
     row_count          int64 [units]
     entries            the statistics of all columns; `entry_unit`, int64, is the unit of each
-    is_listed           bool [tasks]: False where nothing fine could be read
+    is_listed           bool [tasks]: False if nothing fine could be read
     """
 
     task: np.ndarray
@@ -239,7 +239,7 @@ class FineRows:
 
 
 def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> FineRows:
-    """Reads the fine statistics of tasks, neighbours in one range. What is damaged or gone is not known; where
+    """Reads the fine statistics of tasks, neighbours in one range. What is damaged or missing is unknown; if
     `strict`, it is the CorruptionError or StorageError that it gave."""
     tables, of_task = [], []
     is_listed = np.zeros(len(tasks), dtype=bool)
@@ -270,7 +270,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     width = int(row_group.max(initial=0)) + 1
     unit = task * width + row_group
     is_group = np.flatnonzero(to_numpy(pc.equal(entries.column("column"), string_scalar(ROW_GROUPS_COLUMN))))
-    # Every statistics index has the row groups; the first entry of each is taken.
+    # Every statistics index has the row groups; the first entry of each is used.
     units, first = np.unique(unit[is_group], return_index=True)
     groups = entries.take(from_numpy(is_group[first]))
     places = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))

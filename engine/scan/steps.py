@@ -74,7 +74,7 @@ class Steps:
         self, name: str, unit: str, since: Reading | None = None, index: str = "", *, joins: bool = False
     ) -> Iterator[Step]:
         """One step, which costs what is read and waited from here, or from an earlier reading, to its end. One that
-        `joins` goes on with the step before it, where that has the same name."""
+        `joins` continues the step before it if that has the same name."""
         step = Step(name, unit, index=index)
         before, start = since or self.reading()
         try:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .planning import PlannedScan
 
 _FILE, _POSITION, _VALUE = "file", "position", "value: "
-_EXTRA_COLUMNS_MAX = 2  # besides the order's: more are read by position at the end
+_EXTRA_COLUMNS_MAX = 2  # in addition to the order's: more are read by position at the end
 _INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
 
 

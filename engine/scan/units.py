@@ -50,7 +50,7 @@ class PruningState:
     outcomes    of the predicate's parts, in each unit
     named       the units with their files' rows of the manifest; None before those are read
     fine        column -> where the fine filter of each file is
-    rows        the rows of each file in which parts of the predicate are TRUE, where an index knows them
+    rows        the rows of each file in which parts of the predicate are TRUE, if an index knows them
     stored      rows with their values, of indexes with included columns
     predicate_outcomes    uint8 [units]: the cached outcomes of the predicate; None if they are out of date
     """
@@ -190,10 +190,10 @@ class Units:
     files       as `Snapshot.files`
     unit_of     int64 [files]
     count       units
-    slice_of    int64 [units]: units of one slice share a number, and are kept together; None where each is a slice
+    slice_of    int64 [units]: units of one slice share a number, and are kept together; None if each is a slice
     has_rows    bool [files]: False for files that carry no rows
     partial     bool [files]: logs that lack columns: what they insert is null there
-    has_custom_merge      bool [units]: merged by computing, so evidence about files says nothing
+    has_custom_merge      bool [units]: merged by computing, so evidence about files proves nothing
     exact       bool [units]: one base whose rows are counted and to which no logs and no deletes apply
     readable    bool [units]: we may read its rows ourselves
     """
@@ -210,12 +210,12 @@ class Units:
 
     @property
     def is_plain(self) -> bool:
-        """True where every file is a unit of its own, in the order of files."""
+        """True if every file is its own unit, in the order of files."""
         return self.count == len(self.unit_of)
 
     @property
     def row_counts(self) -> np.ndarray:
-        """int64 [units]: the rows that its files hold together."""
+        """int64 [units]: the rows that its files contain together."""
         counts = to_numpy(self.files.column("row_count"))
         return np.bincount(self.unit_of, weights=counts, minlength=self.count).astype(np.int64)
 
@@ -264,7 +264,7 @@ class Units:
         return outcomes
 
     def every_file(self, flags: np.ndarray) -> np.ndarray:
-        """bool [units] from bool [files]: true where it is for every file with rows."""
+        """bool [units] from bool [files]: true if it is for every file with rows."""
         bad = np.zeros(self.count, dtype=bool)
         np.logical_or.at(bad, self.unit_of, ~flags & self.has_rows)
         return ~bad
@@ -300,7 +300,7 @@ def _outcome_of_null(term: Term) -> np.uint8:
 
 
 def plain_units(files: pa.Table) -> Units:
-    """The units of files that are each a base of its own, to which nothing else applies."""
+    """The units of files that are each a separate base, to which nothing else applies."""
     count = files.num_rows
     every, none = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
     counted = to_numpy(files.column("rows_exact"))
@@ -308,7 +308,7 @@ def plain_units(files: pa.Table) -> Units:
 
 
 def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
-    """The units that a snapshot's files form, less slices that hold no row, known exactly.
+    """The units that a snapshot's files form, except slices that provably contain no row.
 
     Args:
         files: as `Snapshot.files`, of whole partitions.
@@ -318,7 +318,7 @@ def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
     slices = slices_of(files, states)
     live = slices.live(mode)
     custom = to_numpy(pc.equal(files.column("merge"), string_scalar("custom")))
-    # A base may say how its group merges, whichever slice it lies in.
+    # A base may state how its group merges, whichever slice it belongs to.
     is_custom = any_of(slices.group_of, custom & (slices.is_base | live), slices.groups)
     rows, counted = to_numpy(files.column("row_count")), to_numpy(files.column("rows_exact"))
     is_log = to_numpy(pc.equal(files.column("kind"), string_scalar(LOG)))
@@ -330,7 +330,7 @@ def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
 
 
 def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndarray, is_custom: np.ndarray) -> Units:
-    """The units of live files whose groups all hold one with rows. `is_custom`: bool [groups]."""
+    """The units of live files whose groups all contain one with rows. `is_custom`: bool [groups]."""
     kinds, merge = files.column("kind"), files.column("merge")
     is_log = to_numpy(pc.equal(kinds, string_scalar(LOG)))
     is_delete = to_numpy(pc.equal(kinds, string_scalar(DELETE)))
@@ -362,12 +362,12 @@ def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndar
     )
 
 
-# The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
+# The rows (int64, ascending, by position) that a log removes from files, by path, of the files that it knows.
 DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
 
 
 class Deletes:
-    """The rows that the log of another format takes out of files, read where a plan comes to read such a file.
+    """The rows that the log of another format removes from files, read when a plan reads such a file.
 
     rows    path -> int64, ascending: the rows that are no more, by their position in the file
     """
@@ -378,8 +378,8 @@ class Deletes:
         self._why = ""
 
     def readable(self, units: Units, chosen: np.ndarray) -> np.ndarray:
-        """bool [units]: of those chosen (bool [units]), the ones whose rows we may read ourselves: nothing lies over
-        their files, or it only takes rows out, and the log says which."""
+        """bool [units]: of those chosen (bool [units]), the ones whose rows we may read ourselves: nothing applies to
+        their files, or it only removes rows, and the log lists which."""
         pending = chosen & ~units.readable
         if self._read is None or not pending.any():
             return chosen & units.readable

@@ -281,7 +281,7 @@ class CachedRun:
         self, reader: SortedFileReader, prefix: bytes, ends: tuple[int, int], column: str, hashes: np.ndarray
     ) -> bool:
         """Return False if a column of strings has no value with one of some hashes, in the entries of this run's
-        `reader` between two ids. A commit asks this of each path that it adds. The hashes of a block are cached, and
+        `reader` between two ids. A commit calls this for each path that it adds. The hashes of a block are cached, and
         take a tenth of the memory of its paths. The first query of a single block returns True, because decoding the
         entries between the ids takes less time than hashing the block."""
         from ...bloom.hashing import hash_array  # a scan does not need it

@@ -5,7 +5,7 @@ environment (AWS_ACCESS_KEY_ID, AZURE_STORAGE_ACCOUNT_KEY, GOOGLE_APPLICATION_CR
 provides: web identities, roles of containers and instances. boto3 reads a named profile of AWS.
 
 Only this module imports obstore, so users of local files do not need it. obstore does not retry, because only code that
-counts the tries of a conditional put can tell whose object exists.
+counts the tries of a conditional put can prove whose object exists.
 
 Errors of obstore are converted to Skipstone errors here, without the secrets that their texts contain: the request, the
 body of the answer, the state of the client.

@@ -1,9 +1,9 @@
 """The data source "skipstone" by its name alone: `spark.read.format("skipstone")` with no import and no `register()`.
 
-Spark's driver looks once, at the first data source of Python that a session asks for, at every top-level module of its
+Spark's driver looks once, at the first Python data source that a session requests, at every top-level module of its
 workers' path whose name begins with `pyspark_`, and takes the class `DefaultSource` from it. So this package is
-installed beside `skipstone`, not inside it. It imports no more than the source's own few modules, because it is
-imported for people who ask for other sources, too.
+installed next to `skipstone`, not inside it. It imports no more than the source's own few modules, because it is
+imported also for people who use other sources.
 
 Spark lists modules by `pkgutil.iter_modules`, which sees folders, wheels and archives on the path, but not what an
 editable install of setuptools maps elsewhere: there, and on Spark Connect clients whose server has no Skipstone,
