@@ -1,6 +1,6 @@
 """Hypothesis profiles, and the Spark session and the S3 server that tests share.
 
-SKIPSTONE_TEST=all asks for many more examples (`make test-all`).
+SKIPSTONE_TEST=all runs many more examples (`make test-all`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ settings.load_profile("all" if is_thorough() else "default")
 
 
 def _scratch_in_memory() -> None:
-    """Puts temporary files into memory where the system has room: thousands of small tables would wait for a disk to
-    flush them, and no test asks whether it did (support/power_cut_disk.py counts flushes and drops what had none)."""
+    """Puts temporary files into memory if the system has room: thousands of small tables would wait for a disk to
+    flush them, and no test checks whether it did (support/power_cut_disk.py counts flushes and drops what had none)."""
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free >= _SCRATCH_BYTES:
         os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
@@ -74,7 +74,7 @@ def _scratch_in_memory() -> None:
 _SCRATCH_BYTES = 4 << 30
 if not is_thorough():
     _scratch_in_memory()
-os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of whoever runs the tests
+os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of the caller's terminal
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -180,7 +180,7 @@ def at_any_place() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def java_home() -> str:
-    """Where Java is; a test that asks is skipped where there is none, or no Spark."""
+    """Where Java is; a test that requests it is skipped without Java or Spark."""
     pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
     found = subprocess.run(
         [sys.executable, str(REPOSITORY / "scripts" / "java_home.py"), "--find-only"],
@@ -219,7 +219,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def spark_cluster(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A standalone cluster: a master and workers, whose Python knows nothing of this checkout. Drivers run in
+    """A standalone cluster: a master and workers, whose Python cannot import this checkout. Drivers run in
     processes of their own: only one session with a JVM lives in a process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", java_home)

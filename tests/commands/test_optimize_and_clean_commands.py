@@ -14,7 +14,7 @@ SCHEMA = pa.schema([("x", pa.int64())])
 
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
-    """Four versions; in the last a file of the second is taken out."""
+    """Four versions; in the last a file of the second is removed."""
     table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=None)
     for value in range(2):
         with table.transaction() as tx:

@@ -112,7 +112,7 @@ def test_scan_follows_the_directory_first(say, lake: str) -> None:
     Path(lake, "4.parquet").write_bytes(b"PAR1")
     status, out, err = say("scan", lake, "--where", "k = 77", "--count", "--sync")
     assert (status, out) == (5, "1\n") and "1 file is quarantined" in err and "4.parquet" in err
-    assert say("scan", lake, "--where", "k = 77", "--count", "--version", "2")[0] == 0  # the file came later
+    assert say("scan", lake, "--where", "k = 77", "--count", "--version", "2")[0] == 0  # the file was added later
     assert say("scan", lake, "--where", "k = 77", "-o", str(Path(lake).parent / "rows.parquet"))[0] == 5
 
 

@@ -36,7 +36,7 @@ def test_rounds_follow_the_directory_through_a_failure_until_it_is_interrupted(t
                     return found
             raise AssertionError(f"it ended before a round of {name}")
 
-        # Each change follows a line at once, so it falls into the pause between two rounds.
+        # Each change follows a line immediately, so it falls into the pause between two rounds.
         _add(lake, 1)
         assert until("added")["added"] == ["1.parquet"]
         os.rename(lake, away)

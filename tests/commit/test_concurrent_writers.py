@@ -1,4 +1,4 @@
-"""Many writers at once, with removals: every commit once, ids unique, no update lost, and readers see whole versions.
+"""Many concurrent writers, with removals: every commit once, ids unique, no update lost, whole versions for readers.
 
 Each writer adds rows, removes its older rows, adds one to a shared counter (one commit removes the counter's file and
 writes another), and removes files that only one writer can remove.

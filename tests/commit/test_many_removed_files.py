@@ -35,7 +35,7 @@ def test_what_changed_is_what_differs_row_by_row(then: dict, later: dict, states
         )
 
     before, now = contents(then, states), contents(later, states_now)
-    # Of a file that changed, the path that it has now; of one that came or went, its own.
+    # Of a file that changed, its present path; of one that was added or removed, its own.
     changed = sorted({{**before, **now}[number][0] for number, _ in before.items() ^ now.items()})
     if not changed:
         check_unchanged(snapshot(then, states), snapshot(later, states_now), None)

@@ -15,7 +15,7 @@ GROUPS, ROWS = 2, 20
 
 
 def _rows(commit: int) -> pa.Table:
-    """Each row group of a commit has a range, and texts, of its own: in reverse order in every other commit."""
+    """Each row group of a commit has its own range and texts: in reverse order in every other commit."""
     groups = range(GROUPS) if commit % 2 else reversed(range(GROUPS))
     numbers = [11_111_111 * (commit + 1) + 1_111 * group + i for group in groups for i in range(ROWS)]
     texts = [f"{number:08x}" for number in numbers]
@@ -36,7 +36,7 @@ def _lake(root: Path, commits: int) -> ss.Table:
 
 
 def _layout(path: Path) -> list[object]:
-    """The length of a file, and where its parts lie."""
+    """The length of a file, and where its parts are."""
     with SortedFileReader(path) as reader:
         return [path.stat().st_size, reader.groups(), reader.row_tables()]
 

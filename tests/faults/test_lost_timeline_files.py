@@ -168,7 +168,7 @@ _STEP = st.tuples(
 def test_rule_44_whatever_is_lost_or_copied_no_answer_is_silently_wrong(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], seed: int
 ) -> None:
-    """The model: the rows of each version when it was created. A read returns these, raises an error of ours, or warns
+    """The model: the rows of each version when it was created. A read returns these, raises one of our errors, or warns
     and returns those of an older version; and the next open shows what a commit acknowledged."""
     root = tmp_path_factory.mktemp("lake")
     chance = random.Random(seed)

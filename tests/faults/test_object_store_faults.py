@@ -71,7 +71,7 @@ MEETINGS = [*((kind, False) for kind in FAULTS), *((kind, True) for kind in ("bu
 def test_one_fault_is_overcome_and_a_lasting_one_leaves_all_or_nothing(
     kind: str, is_lasting: bool, action: str, begun: Objects
 ) -> None:
-    """At any call of any action. A put whose answer was lost may have been done; then the error says so."""
+    """At any call of any action. A put whose answer was lost may have been done; then the error states it."""
     act, after = ACTIONS[action]
     for at in range(1 + MEETINGS.index((kind, is_lasting)) % STRIDE, calls_of(act, begun) + 1, STRIDE):
         twin = Twin(begun)
@@ -233,7 +233,7 @@ def test_the_files_of_a_commit_whose_instant_is_late(begun: Objects, is_overtake
 
 
 def test_threads_that_race_over_a_store_with_conflicts() -> None:
-    """AWS answers 409 to some of several puts at once: all try again, and one wins."""
+    """AWS answers 409 to some of several concurrent puts: all try again, and one wins."""
     for call in range(1, 9):
         twin = Twin()
         with twin_stores(twin=twin):

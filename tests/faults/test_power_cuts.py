@@ -90,7 +90,7 @@ def _flush_by_flush(action: Action, folder: Path, how: str, step: int) -> Iterat
 
 @pytest.mark.parametrize("action", _actions("create", "replace"), ids=lambda action: action.name)
 def test_a_flush_that_the_disk_drops_is_noticed_or_does_no_harm(tmp_path: Path, action: Action) -> None:
-    """After a power cut the rows are those of a version, or an error or warning says that they are not."""
+    """After a power cut the rows are those of a version, or an error or warning reports that they are not."""
     is_noticed = False
     for context, before, root, cut, _ in _flush_by_flush(action, tmp_path, "lies", 5):
         rows = [*versions_after(root, max(before, 1), rows_of).values()]

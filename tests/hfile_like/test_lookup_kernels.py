@@ -100,7 +100,7 @@ def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, 
             except CorruptionError:
                 assert decoded is None
                 continue
-        # Where keys are out of order, some may be missed; none is found where it is not.
+        # If keys are out of order, some may be missed; none is found that is not there.
         assert decoded is not None
         assert all(row < 0 or decoded[row] == key for row, key in zip(found, wanted, strict=True))
 

@@ -46,7 +46,7 @@ def test_values_come_back(name: str, data: st.DataObject) -> None:
     array = canon.flatten(data.draw(tables(pa.schema([("x", kind)]))).column("x"))
     found = _back(array)
     assert found.type == array.type
-    # the texts tell NaN and every digit; a zero comes back without its sign
+    # the texts distinguish NaN and every digit; a zero comes back without its sign
     assert _texts(found) == ["0.0" if text == "-0.0" else text for text in _texts(array)]
 
 

@@ -90,7 +90,7 @@ def test_verify_reports_each_part_that_is_damaged():
     data[blocks[1].offset + blocks[1].length - 9] ^= 1
     data[section.offset + 12] ^= 1
     data[section.offset + 4 * 12] ^= 1
-    # The header is checked on opening where it is in the tail: open with a short tail.
+    # The header is checked on opening if it is in the tail: open with a short tail.
     findings = SortedFileReader(bytes(data), footer_read_bytes=64).verify()
     assert [(f.check, f.offset) for f in findings] == [
         ("magic", 0),

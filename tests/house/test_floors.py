@@ -28,7 +28,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 ROOMS = {"errors": 0, "base": 0, "hfile_like": 1, "bloom": 1, "engine": 2}
 ROOMS |= {"spark_adapter": 3, "serve": 3, "commands": 3, "": 4}
-# The rooms of the engine, the lowest first: each imports from those before it. What is not named stands above all: the
+# The rooms of the engine, the lowest first: each imports from those before it. What is not named is above all: the
 # verbs, which the table's own face calls and which know it.
 ENGINE_ROOMS = (
     *("choices", "observing", "html", "progress", "storage", "predicates", "scan_log", "hive", "state", "parquet"),
@@ -98,7 +98,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
 
 @dataclass(frozen=True)
 class Import:
-    """One name that a module imports. `target` is a dotted module of ours, or a foreign distribution's name."""
+    """One name that a module imports. `target` is one of our modules, dotted, or a foreign distribution's name."""
 
     module: str
     target: str
@@ -148,7 +148,7 @@ class Tree:
         return [str(one) for one in self.imports if one.ours and not _may_import(_room(one.module), _room(one.target))]
 
     def arrows_up_in_the_engine(self) -> list[str]:
-        """Imports of a room of the engine that stands later in the line, and of one kind of index by another."""
+        """Imports of a room of the engine that is later in the line, and of one kind of index by another."""
         wrong = []
         for one in self.imports:
             if one.ours and one.module.startswith("engine.") and one.target.startswith("engine."):
@@ -184,14 +184,14 @@ class Tree:
         return found
 
     def arrows_up_in(self, room: str) -> list[str]:
-        """Imports of a module of a room that stands later in its line, or that is not in it."""
+        """Imports of a module of a room that is later in its line, or that is not in it."""
         line = {f"{room}.{module}": i for i, module in enumerate(MODULES[room])}
         inside = [one for one in self.imports if one.ours and one.target.startswith(f"{room}.") and one.module != room]
         inside = [one for one in inside if one.module.startswith(f"{room}.") and not _is_kernels(one.target)]
         return [str(one) for one in inside if line.get(one.module, -1) <= line.get(one.target, len(line))]
 
     def arrows_up_in_spark(self) -> list[str]:
-        """Imports of a module of `spark_adapter` that stands later in the line, and of one verb by another."""
+        """Imports of a module of `spark_adapter` that is later in the line, and of one verb by another."""
         wrong = []
         for one in self.imports:
             own, other = (name.partition("spark_adapter.")[2] for name in (one.module, one.target))

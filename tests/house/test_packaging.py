@@ -26,7 +26,7 @@ def packages() -> list[str]:
 
 
 def _folder(package: str) -> Path:
-    """Spark finds a source by the name of a top-level package: that one lies in the room that it belongs to."""
+    """Spark finds a source by the name of a top-level package: that one is in the room that it belongs to."""
     return FOUND_BY_SPARK if package == FOUND_BY_SPARK.name else Path(*package.split(".")[1:])
 
 

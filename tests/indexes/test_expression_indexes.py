@@ -50,7 +50,7 @@ def rows_of(count: int = 40, first: int = 0) -> pa.Table:
     )
 
 
-CASES = [  # the expression, a predicate that it serves, and one that asks for another expression
+CASES = [  # the expression, a predicate that it serves, and one that uses another expression
     ("lower(email)", "lower(email) = 'user12@mail.org'", "upper(email) = 'USER12@MAIL.ORG'"),
     ("lower(email)", "lower(email) IN ('user12@mail.org', 'user30@mail.org')", "lower(payload) = 'x'"),
     ("LOWER( email )", "'user12@mail.org' = lower(email)", "lower(email || '') = 'user12@mail.org'"),
@@ -286,7 +286,7 @@ def test_random_expressions_return_what_duckdb_does(
 
 
 def test_changes_of_the_schema(tmp_path: Path) -> None:
-    """Renames of the columns within follow; a drop drops the index, and says so."""
+    """Renames of the columns within follow; a drop drops the index, and reports it."""
     rows = rows_of()
     table = lake(tmp_path, rows)
     table.create_index("lower(email)", kind="secondary")

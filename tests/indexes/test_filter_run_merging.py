@@ -266,7 +266,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
-    """5 requests a run where nothing is known, 2 afterwards; runs are bounded, and one is left by optimize."""
+    """5 requests per run if nothing is known, 2 afterwards; runs are bounded, and one is left by optimize."""
     count = examples(24)
     with without_flushes():
         table = _empty(tmp_path)

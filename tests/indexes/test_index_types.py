@@ -34,7 +34,7 @@ from skipstone.engine.scan import lookup
 from skipstone.engine.state import lsm
 from skipstone.engine.storage import LocalStorage, wrappers
 
-# A struct has no filter; Parquet has no seconds, and its files hold milliseconds.
+# A struct has no filter; Parquet has no seconds, and its files contain milliseconds.
 FILTERED = {name: kind for name, kind in COLUMN_TYPES.items() if name not in ("inner", "ts_s")}
 KEYS = {name: kind for name, kind in FILTERED.items() if ordered_class(kind) is not None}
 ALWAYS, NEVER = 0, 1 << 30
@@ -164,7 +164,7 @@ def _check_lookup(data: st.DataObject, table: ss.Table, keys: pa.Schema, live: d
 
 
 def _values(path: Path, name: str, kind: pa.DataType) -> list[object]:
-    """What a file holds, as literals of the column's type."""
+    """The values in a file, as literals of the column's type."""
     rows = pq.read_table(path)
     if name not in rows.column_names:
         return []

@@ -21,8 +21,8 @@ def _partitioned(root: Path) -> ss.Table:
 
 
 def test_rule_20_a_file_that_left_behind_a_refreshed_index_lends_its_place_to_none(tmp_path: Path) -> None:
-    """Commits do not tell an index that is refreshed which files go. Where one came in the place of another, and its
-    entries were published without an aggregate because some commit came between, the counts were equal."""
+    """Commits do not report removed files to an index that is being refreshed. If a file replaced another, and its
+    entries were published without an aggregate because another commit was in between, the counts were equal."""
     table = _partitioned(tmp_path)
     table.drop_index("x", kind="stats")
     table.create_index("x", kind="stats", maintain="refresh")
@@ -84,9 +84,9 @@ def _damage(paths: list[Path], how: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:no statistics")
-def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_countedonce(tmp_path: Path) -> None:
-    """Two refreshes at once: one reads two files that the other finds gone for a moment. Published last, the other made
-    holes of what was covered; filled again, they were counted twice, in the place of two that never were."""
+def test_rule_20_a_file_that_one_of_two_builds_could_not_read_is_counted_once(tmp_path: Path) -> None:
+    """Two concurrent refreshes: one reads two files that the other finds missing for a moment. If the other was
+    published last, covered files were no longer covered; covered again, they were counted twice."""
     table = _partitioned(tmp_path)
     table.drop_index("x", kind="stats")
     for name in "cde":
@@ -128,8 +128,8 @@ def test_statistics_of_no_file_leave_none(tmp_path: Path) -> None:
 
 
 def test_rule_20_a_file_taken_out_by_who_did_not_measure_for_an_index_is_counted_off(tmp_path: Path) -> None:
-    """A writer that began before the index was made: it does not cover what that adds, yet what that takes out leaves
-    its aggregate, or a file whose entry came without one took its place."""
+    """A writer that began before the index was made: it does not cover what that adds, yet what that removes leaves
+    its aggregate, or a file whose entry was added without one replaced it."""
     table = _partitioned(tmp_path)
     table.drop_index("x", kind="stats")
     make_file(tmp_path, "p=1/c.parquet", {"x": [500]})

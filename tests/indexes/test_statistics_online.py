@@ -34,7 +34,7 @@ def test_files_committed_while_statistics_are_built_wait_for_a_refresh(tmp_path:
         assert found["files_total"] - found["files_covered"] == len(late)
     version = table.version
     table.refresh_index("y", kind="stats")
-    assert table.version == version + 1  # where only files went, the coverage did not say that none is missing
+    assert table.version == version + 1  # if files were only removed, the coverage did not state that none is missing
     table.refresh_index("y", kind="stats")
     assert table.version == version + 1
     for fresh in (table, ss.open(tmp_path)):

@@ -83,7 +83,7 @@ def _check_ranges(runs: tuple[Run, ...]) -> None:
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, dict[str, np.ndarray]]:
     """Each file contains one value per column, of a hundred columns. Blocks and writes are as small as the table: a
-    column has some blocks of its own, as it has in a table of a hundred thousand files."""
+    column has some blocks alone, as it has in a table of a hundred thousand files."""
     schema = pa.schema([(name, pa.int64()) for name in WIDE])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stats, "BLOCK_BYTES", 60_000)
@@ -161,7 +161,7 @@ Bounds = tuple[int, int, int]  # the least and the greatest value, and how many 
 @settings(max_examples=examples(6))
 def test_random_histories_in_tiny_shards_and_blocks(data: st.DataObject) -> None:
     """Commits, removals and indexes over files with bounds: what is kept is what brute force over the bounds keeps,
-    also where a run is pruned in pieces, as one of very many files is."""
+    also if a run is pruned in pieces, as one of very many files is."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         patch.setattr(stats, "BLOCK_BYTES", data.draw(st.sampled_from([200, 1000, 5000])))

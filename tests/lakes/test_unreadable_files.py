@@ -210,7 +210,7 @@ def test_files_of_other_keys_and_types_are_read_exactly_or_quarantined(
                 matching += [x] if _matches(where, x, p) else []
         try:
             plan = table.scan(where)
-        except ss.PredicateError:  # where no file has the key
+        except ss.PredicateError:  # if no file has the key
             return
         assert _numbers(plan.to_table().column("x").to_pylist()) == _numbers(matching)
         assert plan.count() == len(matching)

@@ -125,7 +125,7 @@ ODD_PATHS = ["a b", "it's", 'say "x"', "日本 é", "[ab]", "*", "a?", "{x,y}", 
     "options", [{}, {"compression": "none", "use_dictionary": False}, {"data_page_version": "2.0"}]
 )
 def test_rule_59_pages_of_fewer_rows_are_damage(tmp_path: Path, options: dict) -> None:
-    """Pages of fewer rows than the footer says are damage, whichever reader meets them."""
+    """Pages of fewer rows than in the footer are damage, for either reader."""
     rows = pa.table({"n": pa.array([None if i % 5 == 0 else i % 90 for i in range(400)], pa.int64())})
     for number in range(2):
         pq.write_table(rows, tmp_path / f"{number}.parquet", **options)
@@ -211,7 +211,7 @@ def test_explain_names_the_reader(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
-    """DuckDB must not remember a file by its time of change, which says less than our identity does."""
+    """DuckDB must not remember a file by its time of change, which distinguishes less than our identity does."""
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
     table = ss.create(tmp_path)
     both(table, "n = 2")

@@ -1,5 +1,5 @@
-"""A file that is not the one that was planned, or stops being it while it is read: an error that names it and says what
-to do, never rows of another file."""
+"""A file that is not the planned one, or is replaced while it is read: an error that names it and states what to do,
+never rows of another file."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _change_at_open(monkeypatch: pytest.MonkeyPatch, root: Path, change: Callabl
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_executor_hands_on_no_rows_read_after_a_change(table: ss.Table, tmp_path: Path, change: str) -> None:
-    """It yields row group by row group: what came before the change is the planned file's, and nothing comes after."""
+    """It yields row group by row group: rows before the change are the planned file's, and none follow."""
     plan = table.scan(WHERE)
     task = next(task for task in plan.planning.tasks if task.path == NAME)
     task, context = pickle.loads(pickle.dumps((task, plan.planning.context)))

@@ -33,7 +33,7 @@ OPERATORS = {"=": operator.eq, "<": operator.lt, ">=": operator.ge}
 
 @dataclass(frozen=True)
 class Stored:
-    """A type of column as Parquet stores it. `raw`: a value as it stands in a footer. Values are ascending."""
+    """A type of column as Parquet stores it. `raw`: a value as it is stored in a footer. Values are ascending."""
 
     kind: pa.DataType
     values: tuple

@@ -20,7 +20,7 @@ READERS = ("pyarrow", "duckdb")
 
 
 def _run(program: str, *arguments: object, timeout_s: int = 600) -> str:
-    """What a program printed in a process of its own, which must end well."""
+    """The output of a program in another process, which must succeed."""
     done = run_code(program, *arguments, timeout_s=timeout_s)
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout

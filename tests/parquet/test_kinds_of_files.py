@@ -1,5 +1,5 @@
 """The kinds of files of apache/parquet-testing, as far as pyarrow writes them: attached, indexed, scanned and looked up
-as pyarrow reads them, or refused in words of ours."""
+as pyarrow reads them, or refused by one of our errors."""
 
 from __future__ import annotations
 

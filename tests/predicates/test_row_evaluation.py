@@ -81,7 +81,7 @@ def test_bound_predicates_print_pickle_and_read_back(case):
     for each in (node, bound):
         again = pickle.loads(pickle.dumps(each))
         assert again == each and hash(again) == hash(each)
-    if "\0" in str(bound):  # where DuckDB 1.4 ends the text
+    if "\0" in str(bound):  # at which DuckDB 1.4 ends the text
         return
     again = prepare(str(bound), table.schema)
     assert matches(again, table).to_pylist() == matches(bound, table).to_pylist(), (str(bound), str(again))

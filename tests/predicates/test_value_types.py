@@ -1,4 +1,4 @@
-"""Every type that a column may have is compared by value, or refused by an error of ours that names it (rule 43)."""
+"""Every type that a column may have is compared by value, or refused by one of our errors that names it (rule 43)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""delete, update and upsert change exactly the rows that a list of dictionaries says they change."""
+"""delete, update and upsert change exactly the rows that a model, a list of dictionaries, changes."""
 
 from __future__ import annotations
 
@@ -384,7 +384,7 @@ def test_an_overwritten_file_is_refused(lake: Path) -> None:
 
 
 def test_a_folder_with_deleted_rows_is_not_indexed_again_unasked(lake: Path) -> None:
-    """Without the index its old files would count again: also where a lost index is replaced by a listing."""
+    """Without the index its old files would count again: also if a lost index is replaced by a listing."""
     table = ss.create(lake)
     marker = lake / "_skipstone_table.json"
     table.delete("id = 'nowhere'")

@@ -104,7 +104,7 @@ def test_rule_15_slices_come_back_whole_or_not_at_all(data: st.DataObject) -> No
                 node = data.draw(predicates(TABLE_SCHEMA))
                 found = dict(sks.prune_partition([f.path for group in lake for f in group], coarse, node))
                 planned = set(table.scan(node).row_groups()["path"].to_pylist())
-                assert planned <= set(found)  # the plan knows all columns, and may leave out more
+                assert planned <= set(found)  # the plan uses all columns, and may leave out more
                 for group in lake:
                     files = live(group, states)
                     paths = {file.path for file in files}
@@ -174,7 +174,7 @@ def test_of_the_index_only_the_fine_parts_of_own_files_are_read(lake: Path, monk
     assert read == []
     assert list(sks.prune_partition(paths, coarse, f"s = '{_scattered(730)}'")) == [(paths[7], [1])]
     ((fine, offset, _),) = tasks[paths[7]].fine
-    assert read == [f"{fine}@{offset}"]  # the run of so few filters came along whole
+    assert read == [f"{fine}@{offset}"]  # the run of so few filters was copied whole
     read.clear()
     assert len(list(sks.prune_partition(paths[:2], coarse, "k = 730 OR s = 'nowhere'"))) == 0
     assert read == []
@@ -222,7 +222,7 @@ def test_one_file_by_all_its_names(lake: Path, tmp_path: Path, monkeypatch: pyte
     assert list(sks.prune_partition(names, coarse, "k = 150")) == [(name, [2]) for name in names]
     assert list(sks.prune_partition(names, coarse, "k = -1")) == []
     assert list(sks.prune_partition(map(Path, names[:3]), coarse, "k = 150")) == [(name, [2]) for name in names[:3]]
-    # a name without a scheme stands for itself, and what is not ours comes back whole
+    # a name without a scheme is a path, and what is not ours is returned whole
     strange = [quote(inside), "s3://elsewhere/x.parquet", "file:///", "a\0b", "file:///%ff", "hdfs://n/lake", "", "."]
     assert list(sks.prune_partition(strange, coarse, "k = -1")) == [(name, None) for name in strange]
 
@@ -242,7 +242,7 @@ def test_many_paths_are_taken_as_they_come(lake: Path) -> None:
     assert taken < 100
 
 
-# -- what changed meanwhile -------------------------------------------------------------------------------------------
+# -- concurrent changes -----------------------------------------------------------------------------------------------
 
 
 def test_an_overwritten_file_comes_back_whole(lake: Path) -> None:

@@ -325,7 +325,7 @@ def test_texts_that_are_no_utf8_are_left_in_their_files(tmp_path: Path) -> None:
 
 
 def test_rule_21_damaged_bytes_uncover_files(tmp_path: Path) -> None:
-    """Any byte of a run that is changed makes the files be read instead, or is an error where the table is strict."""
+    """Any byte of a run that is changed makes the files be read instead, or is an error if the table is strict."""
     table = lake(tmp_path, files=3, rows=30)
     table.create_index("user", kind="secondary", include=INCLUDED)
     with table.transaction() as tx:

@@ -95,7 +95,7 @@ def _kinds_and_keys(draw: st.DrawFn) -> tuple[pa.DataType, pa.Array]:
 
 
 def _lake(folder: str, kind: pa.DataType, index: str | None) -> ss.Table:
-    """A table of every value of a type, in two files, of which an index, where there is one, covers the first alone."""
+    """A table of every value of a type, in two files, of which an index, if there is one, covers only the first."""
     values = [*_values(kind), None]
     rows = pa.table({"k": pa.array(values, kind), "n": pa.array([1] * len(values)), "id": range(len(values))})
     pq.write_table(rows, Path(folder, "a.parquet"))

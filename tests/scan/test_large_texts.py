@@ -1,4 +1,4 @@
-"""Texts of a row group that are more than an array of Arrow's holds: 2 GB, of memory that is asked for, not used."""
+"""Texts of a row group larger than an array of Arrow may be: 2 GB, of memory that is allocated, not used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS, LEAST_BYTES = 2_400, 1_000_000
 
 @pytest.fixture(scope="module")
 def texts() -> pa.ChunkedArray:
-    """Each of `LEAST_BYTES` zeros and as many as its place says."""
+    """Each of `LEAST_BYTES` zeros and as many more as its position."""
     lengths = LEAST_BYTES + np.arange(ROWS)
     chunks = []
     for part in np.array_split(lengths, 2):

@@ -1,4 +1,4 @@
-"""`Plan.min` and `Plan.max`: exact over the rows that match; read only where bounds leave room (rules 25 and 34)."""
+"""`Plan.min` and `Plan.max`: exact over the rows that match; read only if bounds leave room (rules 25 and 34)."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_rule_34_slices_with_logs_decide_only_where_they_cannot_hold_it(tmp_path
         file_row("log", file_group="g", kind="log", merge="whole", **stats_of(a=(30, 40, 0))),
     ]
     declare(table, *slices)
-    assert (table.scan().min("a"), table.scan().max("a")) == (1, 50)  # the slice holds 10 to 40
+    assert (table.scan().min("a"), table.scan().max("a")) == (1, 50)  # the slice contains 10 to 40
     assert table.scan("a > 45").min("a") == 50
     for ask in (table.scan("a > 5").min, table.scan("a < 45").max):
         with pytest.raises(ss.NotReadableError, match="base"):

@@ -262,7 +262,7 @@ def test_the_first_rows_and_extremes_of_files_of_narrower_types(tmp_path: Path) 
 
 
 def test_many_unlike_dictionaries_add_no_value_that_no_row_has(tmp_path: Path) -> None:
-    """Each file has the values in another order, and so a dictionary of its own."""
+    """Each file has the values in another order, and so another dictionary."""
     actions = ["view", "buy", "refund", "login", "click"]
     for number, order in enumerate(itertools.islice(itertools.permutations(actions), 70)):
         make_file(tmp_path, f"{number}.parquet", {"action": list(order) * 40})

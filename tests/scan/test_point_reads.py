@@ -33,7 +33,7 @@ def test_explain_says_how_row_groups_were_read(lake: tuple[ss.Table, pa.Table]) 
 
     def way(where: object, columns: list[str]) -> str:
         plan = table.scan(where, columns=columns)
-        for _ in range(2):  # each reading says what it did, not what all did together
+        for _ in range(2):  # each read reports its own work, not the total
             plan.to_table()
         first, second = (step.note for step in plan.steps if step.name == "rows")
         assert first == second and f"rows: {first}" in plan.explain()

@@ -1,4 +1,4 @@
-"""The log of what scans asked and skipped: what a line holds, and that nothing of it reaches a scan."""
+"""The log of what scans requested and skipped: what a line contains, and that its errors never reach a scan."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_values_can_be_left_out(lake: str, tmp_path: Path) -> None:
 
 
 def test_each_scan_and_look_up_is_one_short_line(tmp_path: Path) -> None:
-    """What DuckDB may rely on is found out by statistics: this is no scan of its own."""
+    """What DuckDB may rely on is found out by statistics: this is not a separate scan."""
     rows = pa.table({"k": range(3000), "ts": pa.array(range(3000), pa.timestamp("us"))})
     pq.write_table(rows, tmp_path / "part.parquet")
     log = tmp_path / "queries.jsonl"

@@ -94,7 +94,7 @@ def _in_child(work: Callable[[], bool]) -> str:
 
 
 class _Stop:
-    """Stops one thread before its read number `at`, until it is let go."""
+    """Stops one thread before its read number `at`, until it is released."""
 
     def __init__(self, at: int):
         self.is_there, self.is_free = threading.Event(), threading.Event()
@@ -158,7 +158,7 @@ def test_a_forked_process_counts_what_the_cache_still_holds(lake: ss.Table) -> N
 
 
 def test_a_fork_waits_for_the_imports_of_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The import needs a lock that a hook of logging holds from its turn until the fork."""
+    """The import needs a lock that a hook of logging keeps from its turn until the fork."""
     (tmp_path / "slowly_imported.py").write_text("import logging, time; time.sleep(0.3); logging.getLogger(__name__)")
     monkeypatch.syspath_prepend(tmp_path)
     with ThreadPoolExecutor(1) as pool:

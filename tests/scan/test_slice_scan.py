@@ -66,7 +66,7 @@ def live(group: list[File], states: dict[str, str], mode: str = "snapshot") -> l
 
 
 def worlds(files: list[File], states: dict[str, str]) -> list[list[dict]] | None:
-    """The rows that merged files may give: one list for each choice of which commits in flight are there. None where
+    """The rows that merged files may give: one list for each choice of which commits in flight are there. None if
     only the format knows."""
     found: list[Rows] = [{}]
     for file in files:
@@ -202,7 +202,7 @@ def _kept(table: ss.Table, node: object, mode: str = "snapshot") -> set[str]:
     return set(table.scan(node, mode=mode).files().column("path").to_pylist())
 
 
-# -- what must hold ---------------------------------------------------------------------------------------------------
+# -- what must be true ------------------------------------------------------------------------------------------------
 
 
 @given(st.data())

@@ -76,7 +76,7 @@ def lakes(oracle: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFa
 
 
 def _is_same(one: tuple, other: tuple) -> bool:
-    """Whether two rows are equal, but for the order in which floats were added."""
+    """Whether two rows are equal, except the order in which floats were added."""
     pairs = list(zip(one, other, strict=True))
     return all(math.isclose(a, b, rel_tol=1e-9) if isinstance(a, float) else a == b for a, b in pairs)
 

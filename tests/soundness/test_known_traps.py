@@ -19,7 +19,7 @@ NAN = math.nan
 
 
 def _lake(root: Path, *files: dict, **options: object) -> ss.Table:
-    """A table of files 0.parquet, 1.parquet, ... that hold these columns."""
+    """A table of files 0.parquet, 1.parquet, ... that contain these columns."""
     for number, columns in enumerate(files):
         make_file(root, f"{number}.parquet", columns)
     return ss.create(root, **options)

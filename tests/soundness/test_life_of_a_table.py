@@ -5,7 +5,7 @@ older versions open, any action may be killed at any call to the disk, and anoth
 every step the newest version, and after some an older one, contains the files, the columns and the rows of the model,
 by every way of reading; at the end every version does, and keeps the files that it kept on its day.
 
-Random choices come from seeds that hypothesis draws: where a kill falls, and so all that follows, may differ from run
+Random choices come from seeds that hypothesis draws: when a kill happens, and so all that follows, may differ from run
 to run.
 """
 
@@ -366,7 +366,7 @@ class Machine(RuleBasedStateMachine):
         elif verb == "drop" and len(columns) > 1:
             del columns[at]
             asked = {"drop": [old.name]}
-        elif verb == "renew":  # another column of the same look: only identities tell
+        elif verb == "renew":  # another column that looks the same: only identities differ
             columns.append(replace(self.new_column(r, old.name), type=old.type))
             default = r.choice(VALUES[class_of(old.type)]) if class_of(old.type) in COMPARED else None
             columns[-1] = replace(columns[-1], default=default)

@@ -66,7 +66,7 @@ def test_rule_20_as_many_files_are_not_the_same_files(tmp_path: Path, how: str, 
 
 
 def test_rule_21_a_damaged_run_of_a_secondary_index_rules_out_no_file(tmp_path: Path) -> None:
-    """A file without an entry for a value holds none of it, but not where the entries may have been in the damage."""
+    """A file without an entry for a value contains none of it, unless the entries may have been in the damage."""
     table = ss.create(tmp_path, schema=pa.schema([("k", pa.int64())]))
     table.create_index("k", kind="secondary")
     for first in (0, 100):

@@ -1,6 +1,6 @@
 """Rules 15 to 32 and 40 of those that keep answers right: evidence, each with the case that breaks without it.
 
-What needs commit states, aggregates or secondary indexes is tested where that is.
+What needs commit states, aggregates or secondary indexes is tested in their folders.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules 1 to 14 of those that keep answers right: files and versions, each with the case that breaks without it.
 
-What needs external logs, rollback, restore, clean or savepoints is tested where that is.
+What needs external logs, rollback, restore, clean or savepoints is tested in their folders.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def test_rule_07_a_paused_writer_that_was_given_up_publishes_nothing(tmp_path: P
             task.write(pa.table({"a": [2]}))
         tx.add_task(task.result)
         tx.remove(["f.parquet"])
-        if is_bound:  # and others have gone on since
+        if is_bound:  # and others have continued since
             commit_rows(other, {"a": [3]})
         other.clean(min_age=dt.timedelta(hours=1), delete_data=True)
         assert tx.id not in {name for v in range(1, other.version + 1) for name in other.handle.timeline.find(v).fenced}

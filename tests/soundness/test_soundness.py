@@ -1,15 +1,15 @@
 """No row is lost and no count is wrong: random pairs of a table and a predicate, and mutants that must be caught.
 
-There are two parts, and both ask the public face (`Table.scan`, `files`, `row_groups`, `count`, `to_table`):
+There are two parts, and both use the public API (`Table.scan`, `files`, `row_groups`, `count`, `to_table`):
 
-    deep    lakes of a few files, where every predicate is counted and many are read. A pair is a table and a predicate
-    wide    lakes of sixty small files, each with rows and bounds of its own. One scan answers for each of them, so a
-            pair is a file and a predicate; row groups are asked of every fourth predicate, and of every eighth the
-            count over all the files at once
+    deep    lakes of a few files: every predicate is counted, and many are read. A pair is a table and a predicate
+    wide    lakes of sixty small files, each with its own rows and bounds. One scan answers for each of them, so a
+            pair is a file and a predicate; row groups are checked for every fourth predicate, and for every eighth
+            the count over all the files together
 
-Seeds count up from fixed numbers, so a failure comes again, and its text names the seed. `make torture` checks millions
-of pairs of new seeds. How many there were is asserted, and so is that the oracles had something to say, and that what
-can be skipped mostly was.
+Seeds count up from fixed numbers, so a failure repeats, and its text names the seed. `make torture` checks millions
+of pairs of new seeds. Their number is asserted. So is that the oracles apply to enough of them, and that most of
+what can be skipped was skipped.
 """
 
 from __future__ import annotations

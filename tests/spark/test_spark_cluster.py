@@ -18,7 +18,7 @@ from example_counts import only_in_test_all
 from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parents[1]
-# What needs neither a JVM in the process nor a session of its own.
+# What needs neither a JVM in the process nor a separate session.
 AGAIN = (
     "test_spark_verbs.py",
     "test_spark_scan.py::test_every_form_of_a_predicate",

@@ -1,4 +1,4 @@
-"""`order_by` and `limit` of `scan`: the rows of `Table.scan`, in its order, also where Spark sorts them."""
+"""`order_by` and `limit` of `scan`: the rows of `Table.scan`, in its order, also if Spark sorts them."""
 
 from __future__ import annotations
 

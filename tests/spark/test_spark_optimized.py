@@ -304,7 +304,7 @@ def test_times_of_the_old_calendar_are_read_as_spark_reads_them(session: SparkSe
     where = "t > timestamp '1500-01-31 12:00:00' AND d < date '2020-01-01'"
     made = sks.optimized(plain.where(where).select("id"))
     assert _rows(made) == _rows(plain.where(where).select("id"))
-    # A scan returns the stored values, whichever reader it is handed over to.
+    # A scan returns the stored values, whichever reader it is passed to.
     for where in (None, "d < date '1500-01-21'", "t < timestamp '1500-01-21 00:00:00'"):
         read, handed = (sks.scan(session, lake, where, hand_over=each) for each in (False, True))
         assert _rows(handed) == _rows(read) != []

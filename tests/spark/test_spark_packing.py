@@ -1,4 +1,4 @@
-"""The pieces of spark_adapter that need no Spark session: packing, options, and an executor in a process of its own."""
+"""The pieces of spark_adapter that need no Spark session: packing, options, and an executor in another process."""
 
 from __future__ import annotations
 

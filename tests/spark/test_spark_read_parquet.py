@@ -340,7 +340,7 @@ def test_int96_of_the_old_calendar_is_refused(spark: SparkSession, tmp_path: Pat
     for columns in (["k", "t"], ["l"], ["s"], ["m"]):
         with pytest.raises(ss.NotReadableError, match="old calendar"):
             sks.read_parquet(session, lake, columns=columns)
-    # The rows have the stored values, whoever reads them.
+    # The rows have the stored values, with either reader.
     written = sks.read_parquet(session, lake, "k >= 100", ["k", "t"])
     assert _rows(written) == _rows(sks.scan(session, lake, "k >= 100", ["k", "t"], hand_over=False)) != []
     for where in (None, "t = TIMESTAMP_NTZ '1500-03-01 01:02:03'", "t < TIMESTAMP_NTZ '1500-01-01 00:00:00'"):
@@ -348,7 +348,7 @@ def test_int96_of_the_old_calendar_is_refused(spark: SparkSession, tmp_path: Pat
         assert _rows(loads[0]) == _rows(loads[1]) != []
     new = sks.scan(session, lake, "k = 104", ["k", "t"], hand_over=True)
     assert new.collect() == [(104, dt.datetime(2020, 5, 5, 5, 5, 5, 123456))]
-    assert _inputs(new) != {""}  # handed over
+    assert _inputs(new) != {""}  # passed on
     with pytest.raises(ss.NotReadableError, match="old calendar"):
         sks.delete(session, lake, "k = 1")
     assert sks.delete(session, lake, "k = 104").deleted == 1

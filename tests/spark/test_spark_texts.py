@@ -132,7 +132,7 @@ def _is_accepted(rows: DataFrame, text: str) -> bool:
 
 
 def _read(text: str) -> Node | None:
-    """The predicate; None where a session decides, or a part is left to Spark."""
+    """The predicate; None if a session decides, or a part is left to Spark."""
     try:
         node = from_tree(text_tree(text), ROWS.schema, Session("UTC", False))
     except PredicateError:

@@ -347,7 +347,7 @@ def test_only_the_attempts_whose_messages_arrive_count(tmp_path: Path) -> None:
     table.clean(min_age=NOW, delete_data=True)
     assert {p.name for p in lake.glob("*.parquet")} == set(table.files()["path"].to_pylist())
     assert table.verify(deep=True) == []
-    writer.abort([first, again, other])  # as Spark does where the answer of the commit was lost
+    writer.abort([first, again, other])  # as Spark does if the answer of the commit was lost
     assert rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1} and ss.open(lake).verify(deep=True) == []
 
 

@@ -184,7 +184,7 @@ def test_instant_with_any_field_changed_is_refused_or_answers_right(copy, answer
         outcome = _use(root, answers)
         refused += outcome.startswith("open: CorruptionError")
         if not outcome.startswith("open: "):
-            root = copy()  # it was synced, so it has versions of its own
+            root = copy()  # it was synced, so it has its own versions
             newest = _newest(root)
     assert refused > len(chosen) // 2
 

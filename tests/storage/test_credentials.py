@@ -145,7 +145,7 @@ def test_no_error_of_another_package_shows_what_it_was_given(source: str, monkey
         except OSError as error:
             raise RuntimeError(f"{url}\n{url}") from error
 
-    pytest.importorskip("pyiceberg.catalog")  # before the patch: it keeps the loader under a name of its own
+    pytest.importorskip("pyiceberg.catalog")  # before the patch: it keeps the loader under its own name
     monkeypatch.setattr("deltalake.DeltaTable", refuse)
     monkeypatch.setattr("pyiceberg.io.load_file_io", refuse)
     options = {**KEYS, "endpoint_url": ENDPOINTS["user and password"]}

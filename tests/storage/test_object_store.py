@@ -36,7 +36,7 @@ SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())]
 
 @pytest.fixture
 def root(s3_server: Server) -> str:
-    """A prefix of its own for each test."""
+    """A separate prefix for each test."""
     return f"s3://{s3_server.bucket}/t{next(_numbers)}"
 
 

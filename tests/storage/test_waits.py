@@ -168,7 +168,7 @@ def test_a_value_that_statistics_know(bucket: Any, waits: ModuleType) -> None:
 
 
 def test_a_small_commit(bucket: Any, waits: ModuleType) -> None:
-    """Data; what the data are; what came since and the runs to be merged; runs; instant; hint."""
+    """Data; what the data are; what was added since and the runs to be merged; runs; instant; hint."""
     table = ss.open(LAKE)
     write_rows(table, waits.rows(2_000_000, 100))
     firsts = (2_000_100, 2_000_200, 2_000_300)

@@ -17,11 +17,11 @@ SEED = int(os.environ.get("SKIPSTONE_SEED", 0))  # of what is chosen by chance w
 
 
 def is_thorough() -> bool:
-    """True where many more examples are asked for."""
+    """True if many more examples are requested."""
     return os.environ.get("SKIPSTONE_TEST") == "all"
 
 
-# Of a test that is long, or random by nature, or whose promise a cheaper one holds too.
+# Of a test that is long, or random by nature, or whose promise a cheaper one checks too.
 only_in_test_all = pytest.mark.skipif(not is_thorough(), reason="run by `make test-all`")
 
 

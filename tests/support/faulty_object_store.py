@@ -5,7 +5,7 @@ It answers like S3, with obstore's errors and messages. At a chosen call it has 
     busy       503 SlowDown: nothing was done
     lost       the request was done, and the answer was lost
     late       a put raises an error now, and is done later
-    conflict   409 on a conditional put: two at once, neither was done
+    conflict   409 on a conditional put: two concurrent ones, neither was done
     short      a read whose body ends before it should
     denied     403
 

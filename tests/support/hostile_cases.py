@@ -23,7 +23,7 @@ _DEEP = 60_000  # frames, to write structs of depth 10,000
 
 
 class Case:
-    """A damaged table: each step raises an error of ours that names it, or returns, in little memory and time."""
+    """A damaged table: each step raises one of our errors that names it, or returns, in little memory and time."""
 
     def __init__(self, harm: str, memory_mb: float):
         self.harm, self.memory_mb = harm, memory_mb

@@ -67,7 +67,7 @@ class Model:
     """See the head of this file.
 
     contents    the row groups of every file that ever was, under its own names
-    bound       {file id: {name in the file: the column that it stands for}}
+    bound       {file id: {name in the file: the column that it is}}
     names       every name that a column ever had
     gone        files that we removed
     given       the file of every id that was given
@@ -143,7 +143,7 @@ class Model:
         return all(kind == wanted or WIDER.get(kind) == wanted for kind, wanted in named)
 
     def known_files(self, columns: Columns) -> list[str]:
-        """Files on the disk that are not live, fit, and hold nothing but what was a column, in the order of paths."""
+        """Files on the disk that are not live, fit, and contain only what was a column, in the order of paths."""
         return sorted(
             path
             for path, token in self.contents
@@ -170,7 +170,7 @@ class Model:
         return {path: token for path, token in self.tokens.items() if path not in paths}
 
     def after_sync(self) -> dict[str, Token]:
-        """What the directory shows, less what was removed, and less what a transaction of ours wrote and left."""
+        """What the directory shows, less what was removed, and less what one of our transactions wrote and left."""
         shown = {}
         for target in self.root.glob("p=*/*.parquet" if self.is_partitioned else "*.parquet"):
             path = target.relative_to(self.root).as_posix()
@@ -236,7 +236,7 @@ class Model:
             self.versions[version] = before
 
     def _adopt(self, new: list[Column]) -> None:
-        """Files hold a new column if nothing ever had its name."""
+        """Files contain a new column if nothing ever had its name."""
         for column in new:
             for number, (path, token) in self.given.items():
                 if column.name not in self.names and column.name in self.names_in(path, token):

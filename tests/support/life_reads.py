@@ -1,6 +1,6 @@
 """What is read of a table whose life a model follows: random rows and predicates, and every way of reading.
 
-VALUES, TYPES       what the columns of the machine hold, by class of type
+VALUES, TYPES       the values of the machine's columns, by class of type
 rows_for            random rows of a schema
 predicate_for       a random predicate
 check               one version through one handle: files, columns, totals, and what random predicates and keys find
@@ -145,7 +145,7 @@ def check(model: Model, table: ss.Table, r: random.Random) -> None:
 
 
 def _check_counts(table: ss.Table, rows: dict, node: ast.Node) -> None:
-    """Files are gone, or are others: what is answered is right all the same."""
+    """Files are missing or replaced: answers are right all the same."""
     matching = {path: matching_of(node, groups) for path, groups in rows.items()}
     assert {p for p, found in matching.items() if found} <= set(table.scan(node).files()["path"].to_pylist())
     with contextlib.suppress(ss.NotReadableError):

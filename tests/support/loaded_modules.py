@@ -43,7 +43,7 @@ def processes_apart() -> BaseContext:
 def run_code(
     code: str, *arguments: object, text: str = "", environment: Mapping[str, str] | None = None, timeout_s: float = 600
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -c code *arguments`, with `text` as its standard input, in a process of its own that begins with the
+    """Run `python -c code *arguments`, with `text` as its standard input, in a new process that begins with the
     modules loaded. What a module does at its import, as to read a variable, is done before."""
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]

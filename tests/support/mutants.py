@@ -157,7 +157,7 @@ class Mutant:
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | str]]:
-    """(the kind of a mutant, the expression or statement that stands in the node's place)"""
+    """(the kind of a mutant, the expression or statement that replaces the node)"""
     match node:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:
             yield "comparison", ast.Compare(node.left, [SWAPS[type(op)]()], node.comparators)

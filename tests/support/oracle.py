@@ -62,7 +62,7 @@ def multiset(rows: list[dict]) -> Counter:
 
 @dataclass
 class Lake:
-    """What each version of a table holds: path -> rows by row group."""
+    """The rows of each version of a table: path -> rows by row group."""
 
     root: str
     versions: dict[int, dict[str, Groups]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Lake:
 
 
 def check_scan(table: ss.Table, live: dict[str, Groups], where: object, node: ast.Node, limit: int = 3) -> None:
-    """Every answer of one scan: the rows are exactly those that match, and nothing that holds one was skipped."""
+    """Every answer of one scan: the rows are exactly those that match, and nothing that contains one was skipped."""
     matching: list[dict] = []
     in_files: set[str] = set()
     in_groups: set[tuple[str, int]] = set()

@@ -132,7 +132,7 @@ def leaf_columns(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def literals(kind: pa.DataType) -> st.SearchStrategy:
-    """Literals that mean something beside a column of this type: of its values, between them, and beyond them."""
+    """Literals that mean something next to a column of this type: of its values, between them, and beyond them."""
     if pa.types.is_dictionary(kind):
         return literals(kind.value_type)
     if pa.types.is_boolean(kind):
@@ -216,7 +216,7 @@ def predicates(schema: pa.Schema, max_leaves: int = 6) -> st.SearchStrategy[ast.
 
 
 def rows_of(table: pa.Table) -> list[dict[str, object]]:
-    """Plain rows: numbers, str, bytes, or ("time", nanoseconds) for whatever tells a time; None where null."""
+    """Plain rows: numbers, str, bytes, or ("time", nanoseconds) for times; None if null."""
     columns: dict[str, list[object]] = {}
     for name, field in zip(table.column_names, table.schema, strict=True):
         array = canon.flatten(table.column(name))
@@ -320,7 +320,7 @@ TIMES_IN_TEXT = {  # the texts that `literals` draws
 
 
 def _key(value: object, other: object) -> object:
-    """What a value orders by beside another: NaN above all numbers, a decimal beside a float as the nearest double."""
+    """The sort key of a value next to another: NaN above all numbers, a decimal like the nearest double for a float."""
     if isinstance(other, tuple) and isinstance(value, str):
         return TIMES_IN_TEXT[value]
     if isinstance(value, tuple):

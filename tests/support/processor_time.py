@@ -53,7 +53,7 @@ def _has_children() -> bool:
 
 def _of_running_descendants(pid: int) -> float:
     seconds = 0.0
-    with contextlib.suppress(OSError):  # one that ended meanwhile
+    with contextlib.suppress(OSError):  # one that has just ended
         for task in os.listdir(f"/proc/{pid}/task"):
             for child in _text(f"/proc/{pid}/task/{task}/children").split():
                 fields = _text(f"/proc/{child}/stat").rpartition(")")[2].split()
@@ -70,7 +70,7 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class _Times:
-    """What one process knows; with pytest-xdist the one that collects reports knows all."""
+    """What one process has seen; with pytest-xdist the one that collects reports has seen all."""
 
     def __init__(self) -> None:
         self.by_file: Counter[str] = Counter()

@@ -12,7 +12,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listened on a moment ago."""
+    """Ports of the loopback that no process listened on a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -21,6 +21,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def die_with_parent() -> None:
-    """For Popen's preexec_fn: the process is killed where the one that started it ends."""
+    """For Popen's preexec_fn: the process is killed if the one that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)

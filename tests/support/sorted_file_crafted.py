@@ -182,7 +182,7 @@ def template(step: int) -> Section:
 
 
 def frame_of_a_wide_window() -> bytes:
-    """Its header asks for a window of 2^31 bytes, for a content of 2^25."""
+    """Its header requests a window of 2^31 bytes, for a content of 2^25."""
     head = b"\x28\xb5\x2f\xfd" + bytes([0x80, (31 - 10) << 3]) + (1 << 25).to_bytes(4, "little")
     run = (((1 << 17) << 3) | 2).to_bytes(3, "little") + b"\0"
     last = (((1 << 17) << 3) | 3).to_bytes(3, "little") + b"\0"

@@ -127,7 +127,7 @@ def values_strings(compression: str) -> bytes:
 
 
 def values_large(compression: str) -> bytes:
-    """More values than a dictionary holds, of a large type; integers of which the lowest bytes alone do not
+    """More values than a dictionary may have, of a large type; integers of which the lowest bytes alone do not
     compress."""
     values = [i.to_bytes(2, "big")[i < 256 :] for i in range(258)]
     numbers = [(i // 50 << 8) + i * 167 % 256 for i in range(258)]

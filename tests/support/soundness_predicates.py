@@ -55,7 +55,7 @@ class Pool:
 
     nodes        the leaf as the engine gets it
     outcomes     int8 [rows]
-    duck         DuckDB's SQL, or None where DuckDB means something else, or cannot say it
+    duck         DuckDB's SQL, or None if DuckDB means something else, or cannot express it
     tuples       the leaf as pyarrow's tuple, or None
     columns      names of the columns in it
     """
@@ -320,9 +320,9 @@ def _is_accepted_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
 
 
 def _means_the_same_as_text(node: ast.Node, kinds: dict[str, pa.DataType]) -> bool:
-    """Whether the leaf means as text, which DuckDB's rules read, what it means as a node: numbers beside floats become
-    floats, one with an exponent makes doubles of a whole list, texts beside times of other units may not fit, and
-    DuckDB 2.0 ignores the offset of a text beside a time without a zone."""
+    """Whether the leaf means as text, which DuckDB's rules read, what it means as a node: numbers next to floats become
+    floats, one with an exponent makes doubles of a whole list, texts next to times of other units may not fit, and
+    DuckDB 2.0 ignores the offset of a text next to a time without a zone."""
     if isinstance(node, ast.In):
         literals, operand = node.values, node.operand
     elif isinstance(node, ast.Comparison):

@@ -37,7 +37,7 @@ _NO_NETWORK = {"threads": 1, "autoinstall_known_extensions": False, "autoload_kn
 
 
 class UnsoundError(AssertionError):
-    """An answer is wrong. The text holds the seed, the predicate and the rows."""
+    """An answer is wrong. The text contains the seed, the predicate and the rows."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Asked:
 
 
 def wrong_with(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, tally: Counter) -> str | None:
-    """What is wrong with the answers to one predicate; None where all are right."""
+    """What is wrong with the answers to one predicate; None if all are right."""
     try:
         return _wrong_answer(lake, pool, tree, asked, tally)
     except (SkipstoneError, ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -173,7 +173,7 @@ def _check_stored(lake: RandomLake) -> None:
 
 
 def _rows_by_duckdb(lake: RandomLake, pool: Pool, trees: list[Tree]) -> list[np.ndarray | None]:
-    """How many rows of each unit match each tree, by one query; None where DuckDB means something else."""
+    """How many rows of each unit match each tree, by one query; None if DuckDB means something else."""
     texts = {number: text for number, tree in enumerate(trees) if (text := duck_of(tree, pool)) is not None}
     used = sorted(set().union(*(leaves_in(trees[number]) for number in texts), set()))
     counts = ", ".join(f"count(*) FILTER (WHERE {text}) AS c{number}" for number, text in texts.items())

@@ -83,7 +83,7 @@ def palette(kind: pa.DataType, rng: random.Random) -> list:
 
 
 def ends_of(kind: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest count that a type of integers or times holds here."""
+    """The least and the greatest count that a type of integers or times has here."""
     if pa.types.is_date(kind):
         return _YEARS_S[0] // _DAY, _YEARS_S[1] // _DAY
     if pa.types.is_time(kind):

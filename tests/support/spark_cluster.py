@@ -1,6 +1,6 @@
 """A standalone cluster of Spark for as long as a block lasts: a master, workers, executors in processes of their own.
 
-All of it is what PySpark ships, on the loopback. The executors' Python is a virtual environment of its own: it has the
+All of it is what PySpark ships, on the loopback. The executors' Python is a separate virtual environment: it has the
 libraries, and not the checkout that the tests import, so Skipstone must be shipped to it as users ship it. Each process
 writes its log into the cluster's folder (executors: `work/`). What is started is killed by its id, with its children.
 
@@ -122,7 +122,7 @@ def running(folder: Path) -> Iterator[Cluster]:
 @contextlib.contextmanager
 def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[str]:
     """A Spark Connect server whose executors are the cluster's; its URL. `options`: settings of Spark;
-    `environment`: what the server's own processes see, beside the cluster's."""
+    `environment`: what the server's own processes see, in addition to the cluster's."""
     (port,) = free_ports(1)
     settings = {
         **cluster.options,
@@ -181,7 +181,7 @@ def _interpreter(folder: Path) -> str:
 
 
 def _run(folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen:
-    """One of Spark's programs, in a process group of its own with all that it starts."""
+    """One of Spark's programs, in a separate process group with all that it starts."""
     program = Path(environment["SPARK_HOME"]) / "bin" / command[0]
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(

@@ -1,8 +1,8 @@
-"""PySpark's daemon of Python workers, with what they import loaded before it forks them: a worker begins at once, and
-not with a second of imports. Spark starts more than a hundred of them in these tests.
+"""PySpark's daemon of Python workers. It imports what they need before it forks them, so a worker begins immediately,
+not after a second of imports. Spark starts more than a hundred of them in these tests.
 
-The setting spark.python.daemon.module is asked for the workers of tasks, not for those that plan, write or commit, so
-this stands in for the interpreter. That an executor finds and loads everything by itself is test_spark_cluster.py's.
+The setting spark.python.daemon.module is used for the workers of tasks, not for those that plan, write or commit, so
+this replaces the interpreter. That an executor finds and loads everything by itself is test_spark_cluster.py's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spark's part of a job, in this process: what property tests run many times, and a JVM would take minutes for.
 
-Functions and parts are pickled on their way, as Spark does; partitions are run one after the other, each twice where
+Functions and parts are pickled on their way, as Spark does; partitions are run one after the other, each twice if
 `tries` says so, as when a task is tried again: what the first try gave is thrown away.
 """
 
@@ -91,7 +91,7 @@ def run_here(patch: pytest.MonkeyPatch, tries: int = 1) -> None:
 
 
 def _outcome(function: Callable, part: object) -> object:
-    """Return the result of a part, or an error of ours; any other error ends the job, as in Spark."""
+    """Return the result of a part, or one of our errors; any other error ends the job, as in Spark."""
     try:
         return function(part)
     except SkipstoneError as error:

@@ -27,7 +27,7 @@ if not is_thorough():  # code that Spark makes for a query, and a plan that it m
 
 
 def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None) -> SparkSession:
-    """A session with a JVM of its own, on `local[n]` or a cluster's URL. What Spark writes goes to `workdir`."""
+    """A session with its own JVM, on `local[n]` or a cluster's URL. What Spark writes goes to `workdir`."""
     from pyspark.sql import SparkSession
 
     settings = {

@@ -16,7 +16,7 @@ ROWS = 8
 
 def stats_lake(root: Path, files: int = 4, **options: object) -> ss.Table:
     """In file n, of two row groups, x goes from 10 n on, y from 1000 - 10 n down and s follows y as text; statistics
-    of x alone unless `columns` says otherwise."""
+    of x alone unless `columns` names others."""
     for number in range(files):
         make_file(root, f"{number}.parquet", file_columns(number), row_group_size=ROWS // 2)
     return ss.create(root, **({"columns": ["x"]} | options))

@@ -2,7 +2,7 @@
 
     python steady_scans.py 10000
 
-The last line is JSON; the status is 1 where something grew. Memory may grow by 24 MiB after the first fifth of the
+The last line is JSON; the status is 1 if something grew. Memory may grow by 24 MiB after the first fifth of the
 scans, by when caches are full and allocators have met every size.
 """
 
@@ -44,7 +44,7 @@ def lake(folder: str) -> ss.Table:
 
 
 def scan(table: ss.Table, folder: str, number: int, ids: list[int]) -> None:
-    """One scan, of the kind that its number says."""
+    """One scan, of the kind that its number selects."""
     one = ids[number * 7919 % len(ids)]
     match number % 10:
         case 0:

@@ -218,7 +218,7 @@ def tried(*more: str) -> list[Action]:
     return [action for action in ACTIONS if is_thorough() or action.name in names]
 
 
-# -- what came of it --------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 def versions_after(root: Path, first: int, look: Callable[[ss.Table], Any]) -> dict[int, Any]:

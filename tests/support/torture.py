@@ -2,9 +2,9 @@
 
     python torture.py --minutes 120 [--seed 1] [--only kills,pairs]
 
-Each trial is a program of its own, so that a crash, a hang or a leak of one ends that one. Two run at a time. Each line
-of the table says what was tried and how much of it went wrong; what was wrong is printed as it comes, with what brings
-it back. The status is 1 where something was wrong.
+Each trial is a separate program, so that a crash, a hang or a leak of one ends that one. Two run at a time. Each line
+of the table states what was tried and how much of it failed. A failure is printed immediately, with the command that
+repeats it. The status is 1 if something was wrong.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SCANS = 10_000
 
 @dataclass
 class Figures:
-    """What one kind of trial came to: how much was tried, of what, what was wrong, and the seconds that it took."""
+    """The result of one kind of trial: how much was tried, of what, what was wrong, and the seconds that it took."""
 
     unit: str
     tried: int = 0

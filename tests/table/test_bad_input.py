@@ -30,7 +30,7 @@ def table(tmp_path: Path) -> ss.Table:
 
 
 def _create(table: ss.Table, **options: object) -> ss.Table:
-    """Another table, over files of its own."""
+    """Another table, over other files."""
     return ss.create(_lake(Path(table.location) / "n"), **options)
 
 

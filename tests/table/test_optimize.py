@@ -116,7 +116,7 @@ def test_files_that_indexes_lack_are_covered(table: ss.Table) -> None:
 
 
 def test_aggregates_that_a_build_could_not_publish_are_built_again(table: ss.Table) -> None:
-    """Of two builds at once: aggregates that a commit in between changed are not used."""
+    """Of two concurrent builds: aggregates that a commit in between changed are not used."""
     lake = Path(table.location).parent / "narrow"
     narrow = ss.create(lake, schema=SCHEMA, partitioning=["p"])
     for value in range(3):

@@ -122,7 +122,7 @@ def test_buckets_are_ranges_of_keys(rows: pa.Table, curve: str, count: int, samp
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
 def test_buckets_hold_about_as_many_rows_each(kind: pa.DataType) -> None:
     draw = np.random.default_rng(1)
-    half = np.full(50_000, 7_000)  # one value of half of the rows: dealt out over buckets of its own
+    half = np.full(50_000, 7_000)  # one value of half of the rows: spread over its own buckets
     values = np.concatenate([half, draw.integers(0, 10_000, 50_000)])
     draw.shuffle(values)
     texts = [f"{v:05}" for v in values.tolist()]
@@ -133,7 +133,7 @@ def test_buckets_hold_about_as_many_rows_each(kind: pa.DataType) -> None:
         buckets = Buckets(order.keys(columns.slice(0, 20_000)), 40)
         sizes = np.bincount(buckets.of(order.keys(columns), 3), minlength=40)
         assert sizes.max() < 2.5 * 2_500, (curve, sizes)
-        # Less only where the bucket ends that the crowded value begins in.
+        # Less only if the bucket ends that the crowded value begins in.
         assert np.sort(sizes)[1] > 0.4 * 2_500, (curve, sizes)
 
 

@@ -1,4 +1,4 @@
-"""How a writer's files are encoded: a dictionary where values repeat, decimals as integers; whatever it is, the rows
+"""How a writer's files are encoded: a dictionary if values repeat, decimals as integers; whatever it is, the rows
 are those that were written."""
 
 from __future__ import annotations
