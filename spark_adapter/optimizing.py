@@ -2,8 +2,7 @@
 
 Catalyst pushes filters down to each relation of a query, those that follow from joins included. Its optimized plan is
 read here: one of our relations, with the filters directly above it, is loaded again with these as its predicate, and
-with the columns that are used. The filters stay, so that Spark tests the rows; a part that is not understood prunes
-nothing.
+with the columns that are used. The filters stay, so Spark tests the rows; an unknown part prunes nothing.
 
     Project [k]                         Project [k]
     +- Filter (u = 'u7')                +- Filter (u = 'u7')

@@ -6,9 +6,8 @@ to all partitions travels in the reader. Each process imports what it needs. `pu
 
 A save: each task writes files and their task index, and the driver commits them in one version. Spark creates the
 writer in one process, runs it in executors, and commits in a third; none lives as long as the save. So its transaction
-is a distributed one (`engine.commit.distributed`), which begins at the latest version. Spark passes the commit one
-message per partition, even if a task was retried or ran twice. Messages travel over Spark's own channel, not through
-storage.
+is a distributed one (`engine.commit.distributed`), from the latest version on. Spark passes the commit one message per
+partition, even if a task was retried or ran twice. Messages use Spark's channel, not storage.
 """
 
 from __future__ import annotations
