@@ -177,6 +177,14 @@ def test_blocks_that_no_other_run_touches_are_copied():
     assert contents(found) == {**contents(master), **contents(delta)}
 
 
+def test_a_key_that_ends_a_block_and_begins_another_run_is_merged():
+    first = numbered_run({(1, i): i for i in range(2000)})
+    end = int.from_bytes(SortedFileReader(first).blocks()[2].last_key[1:], "big")
+    second = numbered_run({(1, i): -i for i in range(end, 3000)})
+    for older, newer in ((first, second), (second, first)):
+        assert contents(merged([older, newer])) == {**contents(older), **contents(newer)}
+
+
 def test_small_blocks_at_the_ends_of_groups_are_joined_with_the_next():
     schema, target, step = pa.schema([("s", pa.string())]), io.BytesIO(), 153  # ten blocks, and three entries
     with SortedFileWriter(target, schema=schema, block_size=BLOCK_BYTES, compression="none") as writer:
