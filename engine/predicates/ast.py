@@ -1,7 +1,7 @@
 """The nodes of a predicate before it is bound to a schema, and `col`, which builds them.
 
-Nodes are immutable. They compare by structure, hash and pickle. `str(node)` is DuckDB SQL. Nodes have no truth value:
-`bool(node)` raises. So `and`, `or`, `not` and chained comparisons raise instead of dropping an operand.
+Nodes are immutable. They compare by structure, hash and pickle. `str(node)` is DuckDB SQL, except for patterns over
+bytes, which DuckDB lacks. `bool(node)` raises, so `and`, `or`, `not` and chained comparisons never drop an operand.
 
 The outcome of a predicate is TRUE, FALSE or NULL (`Constant(None)`).
 """

@@ -8,6 +8,7 @@ import decimal
 import itertools
 import math
 import pickle
+import re
 import uuid
 
 import numpy as np
@@ -81,7 +82,8 @@ def test_bound_predicates_print_pickle_and_read_back(case):
     for each in (node, bound):
         again = pickle.loads(pickle.dumps(each))
         assert again == each and hash(again) == hash(each)
-    if "\0" in str(bound):  # at which DuckDB 1.4 ends the text
+    # DuckDB has no pattern over bytes, and 1.4 ends the text at a zero.
+    if "\0" in str(bound) or re.search(r"""STARTS_WITH\("f?b"|"f?b" LIKE""", str(bound)):
         return
     again = prepare(str(bound), table.schema)
     assert matches(again, table).to_pylist() == matches(bound, table).to_pylist(), (str(bound), str(again))
