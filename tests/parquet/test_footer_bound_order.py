@@ -239,8 +239,8 @@ def _check_queries(table: ss.Table, everything: list, wanted: Any) -> None:
             assert ss.sql(query, lake=table).fetchall() == [(count,)], query
 
 
-def test_rule_41_the_first_rows_are_right_for_every_footer(tmp_path: Path) -> None:
-    """DuckDB skips row groups whose bounds are worse than the first rows that it has."""
+def test_rule_41_rows_and_first_rows_are_right_for_every_footer(tmp_path: Path) -> None:
+    """DuckDB skips row groups by their bounds, also those whose bounds are worse than the first rows that it has."""
     writer = Writer("an unknown writer", _signed, False, frozenset())
     for number in range(6):
         values = ["a"] * 5_000 if number < 5 else ["A"] * 2_500 + ["é"] * 2_500  # whose greatest is "A", it says
@@ -249,6 +249,7 @@ def test_rule_41_the_first_rows_are_right_for_every_footer(tmp_path: Path) -> No
     for reader in ("auto", "pyarrow", "duckdb"):
         plan = table.scan(order_by=("x", "desc"), limit=2, reader=reader)
         assert plan.to_table().column("x").to_pylist() == ["é", "é"]
+        assert table.scan("x > 'b'", reader=reader).to_table().num_rows == 2_500
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: ascii(writer.created_by)[:30])

@@ -75,6 +75,7 @@ AREAS = {
             *("predicates/test_row_evaluation.py", "predicates/test_value_types.py", "scan/test_slice_scan.py"),
             *("scan/test_lake_dataset.py", "scan/test_sql_queries.py", "lakes/test_wider_types.py"),
             *("parquet/test_duckdb_reader.py", "parquet/test_foreign_writers.py", "predicates/test_where_engines.py"),
+            "parquet/test_footer_bound_order.py",
             *ANSWERS,
         ),
     ),
