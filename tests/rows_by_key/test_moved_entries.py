@@ -95,6 +95,11 @@ def test_entries_stay_where_the_rows_stay(tmp_path: Path, many_rows: None) -> No
     assert _moved(table) == [3, 1, 1, 3], "moves to files that were removed are dropped"
     table.update({"v": "v + 1"}, "v >= 0")
     assert _moved(table) == [4, 4, 4, 4]
+    ids = table.scan(columns=["id"]).to_table()["id"].to_pylist()
+    for _ in range(2):
+        table.update({"number": "number + 1"}, "number >= 0")
+        table.optimize()
+        assert table.lookup(ids, on="id").count() == len(ids), "a merge keeps the entries of moved files"
 
 
 def test_a_file_with_an_empty_row_group_is_found_by_its_own_entries(tmp_path: Path, many_rows: None) -> None:

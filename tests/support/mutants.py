@@ -87,7 +87,7 @@ AREAS = {
         ),
         (
             *("soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "indexes"),
-            *("table/test_optimize.py", "soundness/test_life_of_a_table.py"),
+            *("table/test_optimize.py", "rows_by_key/test_moved_entries.py", "soundness/test_life_of_a_table.py"),
         ),
     ),
     "commit": Area(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +47,21 @@ def test_a_file_that_returned_is_not_remembered_as_removed(table: ss.Table) -> N
     away.rename(path)
     assert table.sync().added == ("f.parquet",)
     assert len(values_of(table)) == 30
+
+
+def test_a_file_that_a_clean_removed_stays_so_after_a_restore(table: ss.Table) -> None:
+    path = Path(table.location, make_file(Path(table.location), "i.parquet", {"a": [1]}))
+    data, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
+    table.savepoint("first")
+    add_files(table, [path.name])
+    remove_files(table, [path.name, "f.parquet"])
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert not path.exists()
+    table.restore(savepoint="first")
+    path.write_bytes(data)
+    os.utime(path, ns=(modified_ns, modified_ns))
+    with pytest.raises(ss.CommitConflictError, match="a clean removed it"):
+        add_files(table, [path.name])
 
 
 def test_a_restore_that_changes_nothing_creates_no_version(table: ss.Table) -> None:
