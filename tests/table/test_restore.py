@@ -49,7 +49,7 @@ def test_a_file_that_returned_is_not_remembered_as_removed(table: ss.Table) -> N
     assert len(values_of(table)) == 30
 
 
-def test_a_file_that_a_clean_removed_stays_so_after_a_restore(table: ss.Table) -> None:
+def test_a_restore_keeps_which_removed_files_a_clean_removed(table: ss.Table) -> None:
     path = Path(table.location, make_file(Path(table.location), "i.parquet", {"a": [1]}))
     data, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
     table.savepoint("first")
@@ -57,11 +57,16 @@ def test_a_file_that_a_clean_removed_stays_so_after_a_restore(table: ss.Table) -
     remove_files(table, [path.name, "f.parquet"])
     table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
     assert not path.exists()
+    add_files(table, [make_file(Path(table.location), "j.parquet", {"a": [2]})])
+    with_j = table.version
+    remove_files(table, ["j.parquet"])
     table.restore(savepoint="first")
     path.write_bytes(data)
     os.utime(path, ns=(modified_ns, modified_ns))
     with pytest.raises(ss.CommitConflictError, match="a clean removed it"):
         add_files(table, [path.name])
+    table.restore(with_j)
+    assert live_paths(table) == ["g.parquet", "h.parquet", "j.parquet"]
 
 
 def test_a_restore_that_changes_nothing_creates_no_version(table: ss.Table) -> None:
