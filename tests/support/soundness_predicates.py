@@ -320,9 +320,9 @@ def _is_accepted_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
 
 
 def _means_the_same_as_text(node: ast.Node, kinds: dict[str, pa.DataType]) -> bool:
-    """Whether the leaf means as text, which DuckDB's rules read, what it means as a node: numbers next to floats become
-    floats, one with an exponent makes doubles of a whole list, texts next to times of other units may not fit, and
-    DuckDB 2.0 ignores the offset of a text next to a time without a zone."""
+    """Whether the leaf means as text, which DuckDB's rules read, what it means as a node: numbers next to floats, or to
+    a literal with an exponent, become floats, texts next to times of other units may not fit, and DuckDB 2.0 ignores
+    the offset of a text next to a time without a zone."""
     if isinstance(node, ast.In):
         literals, operand = node.values, node.operand
     elif isinstance(node, ast.Comparison):
@@ -339,7 +339,8 @@ def _means_the_same_as_text(node: ast.Node, kinds: dict[str, pa.DataType]) -> bo
         exact = np.float64 if pa.types.is_float64(kind) else np.float32
         return all(isinstance(v, float | str) or Fraction(v) == _as_float(v, exact) for v in values)
     if pa.types.is_integer(kind) or pa.types.is_decimal128(kind):
-        return len(values) < 2 or not any(isinstance(value, float) for value in values)
+        floats = [value for value in values if isinstance(value, float)]
+        return not floats or (len(values) < 2 and "e" not in repr(floats[0]))
     if pa.types.is_temporal(kind):
         texts = [value for value in values if isinstance(value, str)]
         return (len(values) < 2 or not texts) and not any("+" in text for text in texts)
