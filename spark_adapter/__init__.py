@@ -13,7 +13,7 @@ which import this package too, load no verb. In these modules a verb imports no 
 They use these modules, each of which imports from those above it:
 
     spark_versions    the differences between versions of PySpark
-    options, spark_semantics  options of a load or a save; if a comparison means the same to Spark and to us
+    options, spark_semantics  options of a load or a save; whether a comparison means the same to Spark and to us
     wire_types        Arrow types and rows as Spark exchanges them
     jobs              a function over many parts, run by executors
     shares            files divided among tasks; in an executor, the rows of a task's files

@@ -212,8 +212,8 @@ def _plain_array(keys: Sequence[Any]) -> pa.Array:
 
 def values_in_column(keys: pa.ChunkedArray, ref: ColumnRef, *, reads_text: bool = True) -> pa.Array:
     """The keys as values of a column: of a type of its class (`ordered_class`), or doubles if a key equals several
-    of its decimals. Without `reads_text`, only numbers match numbers, timestamps match timestamps and bytes match
-    bytes may be of another type.
+    of its decimals. Without `reads_text`, keys of another type must be numbers for a column of numbers, timestamps
+    for one of timestamps, bytes for one of bytes.
 
     Raises SchemaError for keys that cannot be compared with the column.
     """

@@ -181,7 +181,7 @@ class _Pruning:
         return True
 
     def _listed(self, partition_ids: np.ndarray | None, probes: Sequence[StatsProbe]) -> PruningState | None:
-        """The remaining of all files of some partitions by statistics alone, which contain the list themselves; None if
+        """The remaining of all files of some partitions by statistics alone, whose entries list them; None if
         none of them lists every file."""
         first = next((probe for probe in probes if probe.is_complete), None)
         if first is None:
