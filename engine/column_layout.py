@@ -2,7 +2,7 @@
 
 The *depth* of a value is the number of files whose [min, max] contains it: a look-up reads them, by bounds alone. It
 is taken at four places within each file's range (an eighth of the way, three, five, seven eighths), as if the file's
-values were spread evenly over it: close together, more files share them. The greatest depth is that at any value.
+values were spread evenly over it. Where they are dense, more files share one. The greatest depth is that at any value.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class _Groups:
         return certain
 
     def _add_from_index(self, wanted: np.ndarray) -> np.ndarray:
-        """Count those of some units (bool [units]) that an index of the columns contains; return which."""
+        """Count those of some units (bool [units]) that an index of the columns covers; return which."""
         plan = self._plan
         none = np.zeros(len(wanted), dtype=bool)
         if plan.bound != Constant(True) or not wanted.any():

@@ -1,6 +1,6 @@
 """DuckDB as an oracle of the mass test: a lake's rows, and leaves in SQL that means exactly what ours does.
 
-Both sides of a comparison are brought to one type that represents them exactly, if DuckDB by itself would round, refuse
+Both sides of a comparison are cast to one type that represents them exactly, if DuckDB by itself would round, refuse
 or wrap. Where there is no such type, or DuckDB has no such operation, there is no SQL, and DuckDB is not asked.
 """
 
@@ -45,7 +45,7 @@ _NS_OF_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def duck_leaf(node: ast.Node, kinds: dict[str, pa.DataType]) -> str | None:
-    """A leaf in DuckDB's SQL, both sides brought to a type that represents them exactly; None if there is none."""
+    """A leaf in DuckDB's SQL, both sides cast to a type that represents them exactly; None if there is none."""
     if isinstance(node, ast.Constant):
         return {True: "TRUE", False: "FALSE", None: "CAST(NULL AS BOOLEAN)"}[node.value]
     if isinstance(node, ast.Comparison):

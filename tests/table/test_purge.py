@@ -297,7 +297,7 @@ def test_a_purge_that_is_killed_is_done_by_the_next(tmp_path: Path) -> None:
 
     calls = trial(0)
     assert calls > 100
-    for at in few_of(range(calls // 3, calls), 2):  # faults/test_crash_points.py tries the calls before
+    for at in few_of(range(calls // 3, calls), 2):  # faults/test_crash_points.py tries others
         trial(at)
 
 
