@@ -15,7 +15,6 @@ the session is set otherwise; a name with dots is one name only between backtick
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,9 +89,11 @@ _SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith", "endswith"
 _SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _WAYS_OUT = "make the predicate where the session is, by sks.predicate(spark, text, coarse) or sks.scan"
-# SQL that Spark's parser and ours read alike: no escapes, adjacent strings, typed numbers, comments or double quotes.
+# SQL that Spark's parser and ours read alike: no escapes, adjacent strings, typed numbers, comments, double quotes or
+# strings after a letter: DuckDB 1.4 reads X'00ff' as the text x00ff.
 _PLAIN_SQL = re.compile(
-    r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+    r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])"
+    r"|(?![A-Za-z]')[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
     r"|<=>|<>|!=|<=|>=|[=<>(),+%]|-(?!-)|/(?!\*)|(?<!/)\*(?!/))*",
     re.ASCII,
 )
@@ -400,18 +401,17 @@ def _sql_operand(node: dict[str, Any]) -> Tree:
     kind = node.get("class")
     if kind == "COLUMN_REF" and not (len(node["column_names"]) == 1 and _SQL_WORDS.fullmatch(node["column_names"][0])):
         return Name(tuple(node["column_names"]))
-    with contextlib.suppress(LookupError):  # for a literal of another kind, such as X'00ff'
-        if kind == "CONSTANT":
-            return _value_of(literal_value(constant_of(node)))
-        if kind == "CAST" and not node.get("try_cast"):
-            name, child = cast_type(node).lower(), node["child"]
-            text = constant_of(child) if child.get("class") == "CONSTANT" else None
-            if isinstance(text, str) and name in ("date", "timestamp"):
-                moment = parse_temporal(text, name)
-                if moment is not None and (name == "timestamp" or moment.kind == "date"):
-                    return _value_of(moment)
-            elif child.get("class") == "COLUMN_REF":
-                return CastTo(_sql_operand(child), name)
+    if kind == "CONSTANT":
+        return _value_of(literal_value(constant_of(node)))
+    if kind == "CAST" and not node.get("try_cast"):
+        name, child = cast_type(node).lower(), node["child"]
+        text = constant_of(child) if child.get("class") == "CONSTANT" else None
+        if isinstance(text, str) and name in ("date", "timestamp"):
+            moment = parse_temporal(text, name)
+            if moment is not None and (name == "timestamp" or moment.kind == "date"):
+                return _value_of(moment)
+        elif child.get("class") == "COLUMN_REF":
+            return CastTo(_sql_operand(child), name)
     return Opaque(f"a part that begins with {node.get('type')}", "it is not understood")
 
 

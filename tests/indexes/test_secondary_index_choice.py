@@ -47,7 +47,7 @@ def _matches(table: ss.Table, where: str) -> pa.Table:
     paths = [str(Path(table.location, path)) for path in live_paths(table)]
     query = f"SELECT * FROM read_parquet(?, filename=true, file_row_number=true) WHERE {where}"
     with duckdb.connect() as connection:
-        return connection.execute(query, [paths]).to_arrow_table()
+        return connection.sql(query, params=[paths]).to_arrow_table()
 
 
 def _check(table: ss.Table, where: str) -> ss.Plan:

@@ -114,7 +114,7 @@ def _ids(plan: ss.Plan) -> list[int]:
     return rows
 
 
-NARROW = pa.decimal32(5, 1) if has("pyarrow", 18) else pa.decimal128(5, 1)
+NARROW = pa.decimal32(5, 1) if has("pyarrow", 19) else pa.decimal128(5, 1)
 
 
 def test_null_keys_find_nothing_in_a_narrow_decimal(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 
 
 def multiset(table: pa.Table) -> Counter:
-    """The rows of a table, without their order; NaN equals NaN."""
-    return Counter(tuple(repr(row[name]) for name in sorted(table.column_names)) for row in table.to_pylist())
+    """The rows of a table, without their order or that of fields; NaN equals NaN."""
+    names = sorted(table.column_names)
+    return Counter(
+        tuple(json.dumps(row[name], sort_keys=True, default=repr) for name in names) for row in table.to_pylist()
+    )
 
 
 def check_rows(table: ss.Table, expected: pa.Table) -> None:
