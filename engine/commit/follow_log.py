@@ -21,7 +21,7 @@ from ...base.arrays import combine, from_numpy, string_array, string_scalar, to_
 from ...errors import NotReadableError
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA
-from ..lakes.column_naming import ColumnNaming, Columns, fields_of
+from ..lakes.column_naming import ColumnNaming, Columns, fields_of, is_cast_by_text
 from ..lakes.table_format import LogState, describe, recorded_state
 from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
@@ -74,14 +74,18 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)
     if removed is None:
-        added, removed_files = _compared(before.files(columns=["path", "size_bytes", *_AS_TEXTS]), _once(added))
+        live = before.files(columns=["path", "size_bytes", *_AS_TEXTS])
+        added, removed_files = _compared(live, _once(added), before.ids_by_text())
     else:
         added_paths = set(added.column("path").to_pylist())
         if not added_paths and not removed and not changes.groups:
             return Followed(after, naming, added, REMOVED.empty_table())
         texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
         ids = sorted(before.partition_ids(texts).values()) if removed <= added_paths else None
-        live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
+        needed = ["path", "file_group"] if changes.groups else ["path"]
+        live = before.files(ids, needed)
+        if ids is not None and not removed.issubset(live.column("path").to_pylist()):  # of another partition before
+            live = before.files(None, needed)
         is_lost = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
         removed_files = live.filter(from_numpy(is_lost | _in_groups(before, live, changes.groups)))
     return Followed(after, naming, added, removed_files.select(REMOVED.names))
@@ -108,11 +112,14 @@ def _once(files: pa.Table) -> pa.Table:
     return files
 
 
-def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return (listed files that are not live unchanged, live files that are not listed unchanged)."""
+def _compared(live: pa.Table, listed: pa.Table, partitions: Mapping[str, int]) -> tuple[pa.Table, pa.Table]:
+    """Return (listed files that are not live unchanged, live files that are not listed unchanged). `partitions`: the
+    ids of their texts."""
     rows = pc.index_in(listed.column("path"), value_set=combine(live.column("path")))
-    before = live.select(["size_bytes", *_AS_TEXTS]).take(combine(rows))
+    before = live.select(["partition_id", "size_bytes", *_AS_TEXTS]).take(combine(rows))
     is_same = to_numpy(pc.fill_null(pc.equal(before.column("size_bytes"), listed.column("size_bytes")), False))
+    ids = pa.array([partitions.get(text) for text in listed.column("partition").to_pylist()], pa.uint32())
+    is_same = is_same & to_numpy(pc.fill_null(pc.equal(before.column("partition_id"), ids), False))
     for name in _AS_TEXTS:
         one, other = before.column(name), listed.column(name)
         if name == "kind":
@@ -150,10 +157,12 @@ def at_state(base: Instant, state: LogState) -> Instant:
     if state.kind == DELTA and not inner and any(pa.types.is_nested(f.type) for f in base.schema):
         # Until its columns were mapped, the names in files were the table's.
         stays = stays and all(path == physical for physical, path in columns.inner.items())
-    stays = stays and all(_contains(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
+    stays = stays and all(_same_texts(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
     if columns.naming.types is not None:  # otherwise earlier files would no longer fit
         stays = stays and all(
-            _contains(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
+            _contains(f.type, (old := base.schema.field(f.name).type)) and not is_cast_by_text(f.type, old)
+            for f in columns.schema
+            if f.name in base.fields
         )
     if not stays:
         return fresh(base, columns, source)
@@ -280,6 +289,11 @@ def _contains(kind: pa.DataType, old: pa.DataType) -> bool:
     return merged_type(kind, old) == kind
 
 
+def _same_texts(kind: pa.DataType, old: pa.DataType) -> bool:
+    """Return whether a partition column contains its earlier values, in the same texts: a double 7 is `7.0`."""
+    return kind == old or (pa.types.is_integer(kind) and _contains(kind, old))
+
+
 def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
     """Return a file schema under the columns of another state. If files are read by name alone, a file may contain a
     new column that is younger than the file."""
@@ -300,8 +314,7 @@ def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """Return a version together with another state of its log."""
     changes = followed(instant, readers, state)
-    has_changed = changes.instant.schema != instant.schema
-    results = opened(storage, changes.added, changes.naming, has_changed)
+    results = opened(storage, changes.added, changes.naming)
     snapshot = with_files(changes.instant, readers, instant.version, results, changes.removed)
     removed = changes.removed.num_rows if changes.instant.manifest else instant.totals["files"]
     snapshot.tail = LogTail(state.position, state.version, changes.added.num_rows, removed)

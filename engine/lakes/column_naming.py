@@ -32,7 +32,7 @@ class NamesInFile:
 class ColumnNaming:
     """How the files of a log name the table's columns.
 
-    physical   {name in every file: name in the table}; None if files differ and have field ids
+    physical   {name in every file without field ids: name in the table}; None if such files may have other names
     ids        {field id: dotted path in the table} of every field, also nested ones, if files have ids
     fallback   {path in a file: field id} for files without ids (Iceberg's mapping of names)
     types      the table's columns, if files may have types that only the format's own reader casts
@@ -50,16 +50,17 @@ class ColumnNaming:
     @property
     def is_per_file(self) -> bool:
         """Whether a file must be opened to learn the names of its columns in the table."""
-        return self.physical is None or any(path[-1] != name for path, name in self.nested.items())
+        return self.physical is None or bool(self.ids) or any(path[-1] != name for path, name in self.nested.items())
 
     def misfit_of(self, schema: pa.Schema) -> str | None:
-        """Return why Skipstone cannot read the rows of a file: a column whose type does not widen to the table's."""
+        """Return why Skipstone cannot read the rows of a file: a column whose type does not widen to the table's as
+        Hudi widens it: float to double by its text, so 0.1 stays 0.1."""
         if self.types is None:
             return None
         for column in schema:
             if self.types.get_field_index(column.name) >= 0:
                 arrow_type = self.types.field(column.name).type
-                if merged_type(arrow_type, column.type) != arrow_type:
+                if merged_type(arrow_type, column.type) != arrow_type or is_cast_by_text(arrow_type, column.type):
                     return f"type:{column.name} is {column.type}"
         return None
 
@@ -220,3 +221,11 @@ def _normalized_type(arrow_type: pa.DataType) -> pa.DataType:
     if is_list(arrow_type):
         return pa.list_(_normalized_type(arrow_type.value_type))
     return arrow_type
+
+
+def is_cast_by_text(kind: pa.DataType, stored: pa.DataType) -> bool:
+    """Return whether Hudi casts a stored type, or a field of it, by the values' texts."""
+    if pa.types.is_float64(kind) and pa.types.is_float32(stored):
+        return True
+    fields = dict(children_of(kind))
+    return any(name in fields and is_cast_by_text(fields[name].type, f.type) for name, f in children_of(stored))

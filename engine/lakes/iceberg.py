@@ -11,7 +11,6 @@ If there are delete files, or the earlier snapshot expired, every manifest is re
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,8 +29,15 @@ from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
 from .column_naming import Columns
-from .iceberg_catalog import CatalogTable, live_entries, manifests_of, pyiceberg_options, static_table
-from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
+from .iceberg_catalog import CatalogTable, live_entries, manifests_of, metadata_text, pyiceberg_options, static_table
+from .iceberg_columns import (
+    columns_of,
+    log_only_columns,
+    partition_ids,
+    partition_value,
+    typed_values,
+    unpartitioned_specs,
+)
 from .table_format import Changes, LogState, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
@@ -42,7 +48,8 @@ _FOLDER = "metadata"
 _SNAPSHOT = "#snapshot="  # in a position: separates a metadata file and an older snapshot in it
 _HINT = f"{_FOLDER}/version-hint.text"
 _HINT_BYTES_MAX, _DIGITS_MAX = 4096, 18
-_NUMBERED = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json\Z", re.ASCII)
+_GZIP_ENDINGS = (".gz.metadata.json", ".metadata.json.gz")
+_NUMBERED = re.compile(r"v?(\d+)(?:-.*)?(?:\.gz)?\.metadata\.json(?:\.gz)?\Z", re.ASCII)
 _DELETED_PATH_ID = 2147483546  # reserved field id of `file_path` in position delete files
 
 
@@ -110,9 +117,7 @@ class IcebergSource:
         path = (position or self._latest()).partition(_SNAPSHOT)[0]
         with storage_errors(self._storage, "pyiceberg"):
             table = static_table(self._storage, path, self._options)
-            with table.io.new_input(table.metadata_location).open() as file:
-                data = file.read()
-            return table.metadata_location, gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+            return table.metadata_location, metadata_text(table.io, table.metadata_location)
 
     def live_entries(self, position: str | None) -> dict[str, tuple[ManifestEntry, list[ManifestEntry]]]:
         """Return the manifest entry of each live file by its path, with the deletes that may apply to it. Raises as
@@ -146,9 +151,10 @@ class IcebergSource:
             if not (hint.isascii() and hint.isdecimal() and len(hint) <= _DIGITS_MAX):
                 return f"{_FOLDER}/{hint}" if hint.endswith(METADATA_ENDING) else f"{_FOLDER}/{hint}{METADATA_ENDING}"
             number = int(hint)  # a hint may be outdated, never too new
-            while self._exists(_hadoop_path(number + 1)):
-                number += 1
-            return _hadoop_path(number)
+            path = self._hadoop_path(number) or f"{_FOLDER}/v{number}{METADATA_ENDING}"
+            while newer := self._hadoop_path(number + 1):
+                path, number = newer, number + 1
+            return path
         files, _ = self._storage.list_folder(_FOLDER)
         numbered = [(int(match[1]), f.path) for f in files if (match := _NUMBERED.match(f.path.rsplit("/", 1)[-1]))]
         if not numbered:
@@ -163,11 +169,12 @@ class IcebergSource:
             )
         return paths[0]
 
-    def _exists(self, path: str) -> bool:
-        with contextlib.suppress(FileMissingError):
-            self._storage.stat(path)
-            return True
-        return False
+    def _hadoop_path(self, number: int) -> str | None:
+        """Return the metadata file of a number in a table of a Hadoop catalog; None if there is none."""
+        for ending in (METADATA_ENDING, *_GZIP_ENDINGS):
+            with contextlib.suppress(FileMissingError):
+                return self._storage.stat(f"{_FOLDER}/v{number}{ending}").path
+        return None
 
 
 class _Snapshot:
@@ -181,7 +188,7 @@ class _Snapshot:
 
     def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """See `LogSource.deleted_rows`."""
-        deletes_index, wanted = _DeleteIndex(self._entries(self._manifests.deletes.values())), set(paths)
+        deletes_index, wanted = self._delete_index(self._manifests.deletes.values()), set(paths)
         files: dict[str, pa.Table] = {}
         rows_of = {}
         for entry in self._live:
@@ -206,7 +213,7 @@ class _Snapshot:
 
     def entries(self) -> Iterator[tuple[ManifestEntry, list[ManifestEntry]]]:
         """Yield the entry of each live file, and the deletes that may apply to it."""
-        deletes_index = _DeleteIndex(self._entries(self._manifests.deletes.values()))
+        deletes_index = self._delete_index(self._manifests.deletes.values())
         yield from ((entry, deletes_index.deletes_of(entry)) for entry in self._live)
 
     @cached_property
@@ -219,6 +226,9 @@ class _Snapshot:
 
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
         return [entry for manifest in manifests for entry in live_entries(self.table.io, manifest)]
+
+    def _delete_index(self, manifests: Iterable[ManifestFile]) -> _DeleteIndex:
+        return _DeleteIndex(self._entries(manifests), unpartitioned_specs(self.table))
 
     def live_files(self) -> pa.Table:
         """Return every live file (LOG_FILES)."""
@@ -238,16 +248,20 @@ class _Snapshot:
             before, now = _Manifests.of(self.table, last.version), self._manifests
             if before.deletes or now.deletes:
                 return None
-            removed_entries = self._entries(m for path, m in before.data.items() if path not in now.data)
+            gone = self._entries(m for path, m in before.data.items() if path not in now.data)
         except (OSError, ValueError):  # a manifest of the earlier snapshot was removed
             return None
         added_entries = {
             e.data_file.file_path: e for e in self._entries(now.data[p] for p in now.data if p not in before.data)
         }
-        removed_paths = {e.data_file.file_path for e in removed_entries}
-        added = [entry for path, entry in added_entries.items() if path not in removed_paths]
-        removed = frozenset(table_path(self.storage, path) for path in removed_paths if path not in added_entries)
-        return Changes(self._files(added, {}), removed)
+        kept = set()  # files of another manifest, in the same partition
+        for entry in gone:
+            path = entry.data_file.file_path
+            if path in added_entries and _partition_key(entry) == _partition_key(added_entries[path]):
+                kept.add(path)
+        added = [entry for path, entry in added_entries.items() if path not in kept]
+        removed_paths = {entry.data_file.file_path for entry in gone} - kept
+        return Changes(self._files(added, {}), frozenset(table_path(self.storage, path) for path in removed_paths))
 
     def _files(self, entries: list[ManifestEntry], deletes: Mapping[str, ManifestFile]) -> pa.Table:
         columns, files = self.columns, [entry.data_file for entry in entries]
@@ -255,7 +269,7 @@ class _Snapshot:
             typed_values([partition_value(self.table, f, field) for f in files], columns.schema.field(name).type)
             for name, field in zip(columns.partitioning, self._partition_ids, strict=True)
         ]
-        deletes_index = _DeleteIndex(self._entries(deletes.values()))
+        deletes_index = self._delete_index(deletes.values())
         return log_files(
             [table_path(self.storage, file.file_path) for file in files],
             partition_texts(columns.partitioning, values, len(files)),
@@ -308,14 +322,15 @@ class _DeleteIndex:
     """Matches delete files to every data file that they may apply to (the specification, "Scan Planning").
 
     Position deletes of one data file are found by its path, as Iceberg's own readers find them, and other deletes by
-    their partition; deletes without a partition may apply to every file.
+    their partition; deletes of a spec without a partition may apply to every file.
     """
 
-    def __init__(self, entries: list[ManifestEntry]):
+    def __init__(self, entries: list[ManifestEntry], unpartitioned: set[int]):
         self._by_key: dict[tuple | bytes, list[ManifestEntry]] = {}
         for entry in entries:
             lower, upper = _path_bounds(entry)
-            key = lower if lower is not None and lower == upper else _partition_key(entry)
+            wide = () if entry.data_file.spec_id in unpartitioned else _partition_key(entry)
+            key = lower if lower is not None and lower == upper else wide
             self._by_key.setdefault(key, []).append(entry)
 
     def deletes_of(self, entry: ManifestEntry) -> list[ManifestEntry]:
@@ -392,7 +407,3 @@ def _select_snapshot(table: StaticTable, snapshot_id: int, location: str) -> Non
     if snapshot.schema_id is not None and snapshot.schema_id in table.schemas():
         changed["current_schema_id"] = snapshot.schema_id
     table.metadata = table.metadata.model_copy(update=changed)
-
-
-def _hadoop_path(number: int) -> str:
-    return f"{_FOLDER}/v{number}{METADATA_ENDING}"

@@ -6,6 +6,7 @@ any callable of any module; `pyiceberg.table.StaticTable.from_metadata` would fo
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -113,14 +114,21 @@ def static_table(storage: Storage, path: str, options: Mapping[str, str]) -> Sta
     try:
         from pyiceberg.catalog.noop import NoopCatalog
         from pyiceberg.io import load_file_io
-        from pyiceberg.serializers import FromInputFile
         from pyiceberg.table import StaticTable
+        from pyiceberg.table.metadata import TableMetadataUtil
     except ImportError as error:
         raise missing_package("pyiceberg", "iceberg") from error
     uri = path if os.path.isabs(path) or "://" in path else f"{storage.uri}/{path}"
     files = load_file_io(dict(options), location=uri)
-    metadata = FromInputFile.table_metadata(files.new_input(uri))
+    metadata = TableMetadataUtil.parse_raw(metadata_text(files, uri).decode())
     return StaticTable(("static-table", uri), metadata, uri, files, NoopCatalog("static-table"))
+
+
+def metadata_text(files: FileIO, uri: str) -> bytes:
+    """Return the JSON of a metadata file, which may be compressed, whatever its name."""
+    with files.new_input(uri).open() as file:
+        data = file.read()
+    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 def manifests_of(files: FileIO, snapshot: Snapshot) -> list[ManifestFile]:

@@ -119,6 +119,13 @@ def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[i
     return by_spec
 
 
+def unpartitioned_specs(table: StaticTable) -> set[int]:
+    """Return the ids of the specs without a partition: all their transforms, if any, are void."""
+    from pyiceberg.transforms import VoidTransform
+
+    return {n for n, spec in table.specs().items() if all(isinstance(f.transform, VoidTransform) for f in spec.fields)}
+
+
 def _has_text_form(dtype: pa.DataType) -> bool:
     """Exclude doubles: pyiceberg 0.12 reads those in manifests as 32-bit floats."""
     tests = (

@@ -146,10 +146,10 @@ def declared_result(files: pa.Table, naming: ColumnNaming) -> TaskResult:
     return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=physical_names)
 
 
-def opened(storage: Storage, files: pa.Table, naming: ColumnNaming, has_changed: bool = False) -> list[TaskResult]:
-    """Return the same after reading the names of their columns; these stay unknown for files that cannot be opened. If
-    the columns `has_changed`, also read their types, if files may have other types."""
-    if naming.types is not None and has_changed:
+def opened(storage: Storage, files: pa.Table, naming: ColumnNaming) -> list[TaskResult]:
+    """Return the same after reading the names of their columns, and their types if files may have other types. The
+    names stay unknown for files that cannot be opened."""
+    if naming.types is not None:
         paths = files.filter(_is_base(files)).column("path").to_pylist()
         schemas = prefetched(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
         misfits = ((path, naming.misfit_of(normalized_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)

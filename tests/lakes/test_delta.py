@@ -16,6 +16,7 @@ from library_versions import needs
 from loaded_modules import run_code
 from log_lakes import (
     actions_of,
+    add_of,
     check_followed,
     check_rows,
     check_unreadable,
@@ -287,6 +288,51 @@ def test_mapped_fields_within_columns_are_followed(tmp_path, mode):
     table.create_index("s.k", kind="bloom")
     table.create_index("s.w", kind="secondary")
     check({"v": 1, "w": 10, "k": None}, {"v": 2, "w": 20, "k": None}, {"v": 30, "w": 99, "k": 3})
+
+
+@pytest.mark.parametrize("changes_columns", [False, True])
+def test_a_file_that_returns_in_another_partition_is_read_once(lake, table, changes_columns):
+    path = next(path for path in paths_of(lake) if "p=x" in path)
+    add = add_of(lake, path)
+    commit(lake, [{"remove": {"path": path, "partitionValues": {"p": "x"}, "size": add["size"], "dataChange": True}}])
+    commit(lake, [{"add": {**add, "partitionValues": {"p": "y"}}}])
+    if changes_columns:
+        commit(lake, [{"metaData": actions_of(lake, "metaData")[-1]}])
+    check_followed(table, read_delta(lake))
+    assert _values(table, "p = 'y'") == [1, 2]
+
+
+@pytest.mark.parametrize(("before", "after", "value"), [("integer", "double", "7"), ("float", "double", "0.1")])
+def test_deletes_of_a_file_whose_partition_column_widened_are_respected(tmp_path, before, after, value):
+    """Its value has another text: 7 is 7.0."""
+    lake = tmp_path / "lake"
+    (lake / "_delta_log").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1, 2]}), lake / "f.parquet")
+    features = ["typeWidening", "deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+
+    def columns(kind):
+        fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("v", kind))]
+        schema = json.dumps({"type": "struct", "fields": fields})
+        described = {"id": "t", "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
+        return {"metaData": {**described, "partitionColumns": ["v"], "configuration": {}, "createdTime": 1}}
+
+    commit(
+        lake,
+        [
+            {"protocol": protocol},
+            columns(before),
+            {"add": {**new_add(lake, "f.parquet"), "partitionValues": {"v": value}}},
+        ],
+    )
+    table = ss.create(lake, source="delta")
+    commit(lake, [columns(after)])
+    table.sync()
+    delete_rows(lake, "f.parquet", [0])
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert table.scan().to_table().to_pylist() == [{"a": 2, "v": float(value)}]
+        table.sync()
 
 
 def test_names_within_columns_that_are_mapped_later_are_followed(tmp_path):

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from hudi_tables import AVRO, DATA, HudiTable, log_block
@@ -346,6 +347,23 @@ def test_columns_are_added_by_commits(tmp_path):
     assert table.scan("w IS NULL").count() == 1
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_float_that_widened_is_read_by_its_text_as_hudi_reads_it(version, tmp_path):
+    made = HudiTable(tmp_path / "t", version)
+    write = made.begin()
+    made.insert(write, "p=x", {"a": 1})
+    (path,) = (made.folder / "p=x").glob("*.parquet")
+    pq.write_table(pq.ParquetFile(path).read().append_column("w", pa.array([0.1], pa.float32())), path)
+    write.stats = {"p=x": [{"path": f"p=x/{path.name}"}]}
+    fields = [[*AVRO["fields"], {"name": "w", "type": ["null", kind]}] for kind in ("float", "double")]
+    made.complete(write, {**AVRO, "fields": fields[0]})
+    table = _created(made.folder)
+    made.complete(made.begin(), {**AVRO, "fields": fields[1]})
+    for reader in (_opened(made.folder), table):
+        table.sync()
+        assert reader.scan("w = 0.1e0", columns=["w"]).to_table().to_pylist() == [{"w": 0.1}]
+
+
 def test_a_hudi_table_is_detected(tmp_path):
     made, _ = _one_row(tmp_path)
     assert _created(made.folder).handle.instant.source["kind"] == "hudi"
@@ -382,8 +400,18 @@ def test_rows_of_a_log_that_is_half_in_flight_are_refused_by_name(tmp_path):
         plan.to_table()
 
 
-def test_a_custom_merge_is_refused_by_name(tmp_path):
-    names = {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "org.my.Counter"}
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "org.my.Counter"},
+        {"hoodie.allow.operation.metadata.field": "true"},  # logs may have deletes that hudi-rs returns
+        *(  # hudi-rs would compare the times of commits
+            {"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", "hoodie.table.precombine.field": name}
+            for name in ("v.w", "V", "none")
+        ),
+    ],
+)
+def test_a_merge_that_hudi_rs_does_otherwise_is_refused_by_name(tmp_path, names):
     made, group = _one_row(tmp_path, **names)
     made.commit_update(group, {"a": 2})
     plan = _created(made.folder).scan("v = 3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import shutil
 import uuid
@@ -27,8 +28,10 @@ from log_lakes import (
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
 pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install "pyiceberg[sql-sqlite]"')
 from pyiceberg import types
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 SCHEMA = pa.schema([("a", pa.int64()), ("p", pa.string())])
@@ -168,6 +171,76 @@ def test_equality_deletes_are_respected(tmp_path):
         table.sync()
 
 
+def test_equality_deletes_without_a_partition_apply_to_every_file(tmp_path):
+    """A spec whose only field was removed has a void transform, and no partition."""
+    their = catalog(tmp_path).create_table("lake.t", SCHEMA, properties={"format-version": "1"})
+    for change in (lambda update: update.add_identity("p"), lambda update: update.remove_field("p")):
+        with their.update_spec() as update:
+            change(update)
+        if not their.current_snapshot():
+            their.append(_rows(1, 2))
+    with their.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    lake = tmp_path / "lake" / "t"
+    table = ss.create(lake, source="iceberg")
+    (path,) = table.files().column("path").to_pylist()
+    delete_equal(lake, "a", [2])
+    check_unreadable(table.refresh(), path)
+
+
+def _append_file(their, path, columns, *partition):
+    """Append a file of columns {(name, field id): values}, which another writer wrote."""
+    fields = [
+        pa.field(name, pa.array(v).type, metadata={"PARQUET:field_id": str(n)}) for (name, n), v in columns.items()
+    ]
+    if not path.exists():
+        pq.write_table(pa.table(list(columns.values()), schema=pa.schema(fields)), path)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=1,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    file.spec_id = their.spec().spec_id
+    with their.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+
+def test_names_in_another_case_are_followed_without_a_sync(tmp_path):
+    """The field's id counts, and an update of an unsynced file keeps its values."""
+    their, lake = _made(tmp_path, SCHEMA, ())
+    their.append(_rows(1))
+    table = ss.create(lake, source="iceberg")
+    _append_file(their, tmp_path / "other.parquet", {("A", 1): [2], ("P", 2): ["y"]})
+    check_rows(table.refresh(), pa.table([[1, 2], ["x", "y"]], schema=SCHEMA))
+    ss.open(their).update({"p": "'z'"}, "p = 'y'")
+    assert multiset(read_iceberg(lake)) == multiset(pa.table([[1, 2], ["x", "z"]], schema=SCHEMA))
+    check_followed(table, read_iceberg(lake))
+
+
+def test_a_file_without_a_value_that_only_the_log_has_is_refused_without_a_sync(tmp_path):
+    their, lake = _made(tmp_path, SCHEMA, ())
+    their.append(_rows(1))
+    table = ss.create(lake, source="iceberg")
+    with their.update_spec() as update:
+        update.add_identity("p")
+    _append_file(their, tmp_path / "other.parquet", {("a", 1): [2]}, "y")
+    for refused in (table.refresh, table.sync, lambda: ss.open(lake)):
+        with pytest.raises(ss.SchemaError, match="whose value only the log has"):
+            refused()
+
+
+def test_a_file_that_returns_in_another_partition_has_its_value(pair, tmp_path):
+    their, lake = pair
+    _append_file(their, tmp_path / "other.parquet", {("a", 1): [3]}, "wrong")
+    table = ss.create(lake, source="iceberg")
+    their.delete("p = 'wrong'")
+    _append_file(their, tmp_path / "other.parquet", {}, "right")
+    check_followed(table, read_iceberg(lake))
+
+
 def test_a_column_is_its_id(pair):
     """Renamed, dropped, added again: statistics follow the id, and old files are read by it."""
     their, lake = pair
@@ -294,14 +367,20 @@ def test_the_metadata_file_may_be_named(pair):
     assert _values(ss.open(their.metadata_location)) == [1, 2, 3, 10, 20]
 
 
-def test_a_version_hint_leads_to_the_newest(pair):
-    """Tables of a Hadoop catalog: v3.metadata.json, and a hint that may be old."""
+@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
+@pytest.mark.parametrize("hint", ["2", None])
+def test_a_version_hint_leads_to_the_newest(pair, ending, hint):
+    """Tables of a Hadoop catalog: v3.metadata.json, and a hint that may be old; files may be compressed."""
     their, lake = pair
     folder = lake / "metadata"
     locations = [entry.metadata_file for entry in their.metadata.metadata_log] + [their.metadata_location]
     for number, location in enumerate(locations):
-        shutil.move(location.removeprefix("file://"), folder / f"v{number + 1}.metadata.json")
-    (folder / "version-hint.text").write_text("2")
+        newest = shutil.move(location.removeprefix("file://"), folder / f"v{number + 1}.metadata.json")
+    if "gz" in ending:
+        (folder / f"v{len(locations)}{ending}").write_bytes(gzip.compress(newest.read_bytes()))
+        newest.unlink()
+    if hint is not None:
+        (folder / "version-hint.text").write_text(hint)
     assert _values(ss.create(lake, source="iceberg")) == [1, 2, 10, 20]
 
 

@@ -278,7 +278,12 @@ class _TableState:
 
     def _view(self, replaced: frozenset[Group]) -> View:
         return View(
-            self.storage, self.timeline, replaced, merge_of(self.properties), self._written_by, self._completed_at
+            self.storage,
+            self.timeline,
+            replaced,
+            merge_of(self.properties, self.columns.columns.schema),
+            self._written_by,
+            self._completed_at,
         )
 
     def _written_by(self, time: str) -> set[str] | None:

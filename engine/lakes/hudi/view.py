@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from ....errors import NotReadableError
 from ...state.manifest import BASE, DELETE, LOG, ROLLBACK
 from ...storage import Entry, Storage
@@ -251,15 +253,30 @@ def _slice_of(timeline: HudiTimeline, log: HudiFile, base: HudiFile | None) -> s
     return max([first, *(time for time in timeline.pending if first < time <= end)])
 
 
-def merge_of(properties: Mapping[str, str]) -> str:
+def merge_of(properties: Mapping[str, str], schema: pa.Schema) -> str:
     """Return how the rows of logs merge with the base's: "whole" if the row of one file wins, "partial" if columns are
-    taken from several, "custom" if unknown."""
+    taken from several, "custom" if unknown, or if hudi-rs merges them in another way than Hudi: it ignores deletes by
+    `_hoodie_operation`, and ordering fields that it cannot compare."""
+    if properties.get("hoodie.allow.operation.metadata.field", "").lower() == "true":
+        return "custom"
     if properties.get("hoodie.table.partial.update.mode", "").upper() not in ("", "NONE"):
         return "partial"
     mode = properties.get("hoodie.record.merge.mode", "").upper()
     payload = properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
     if payload in ("PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"):
         return "partial"
+    names = properties.get("hoodie.table.ordering.fields") or properties.get("hoodie.table.precombine.field") or ""
+    if mode != "COMMIT_TIME_ORDERING" and not all(_is_ordered(schema, n.strip()) for n in names.split(",") if n):
+        return "custom"
     if mode:
         return "whole" if mode in ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING") else "custom"
     return "whole" if payload in ("", "OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload") else "custom"
+
+
+def _is_ordered(schema: pa.Schema, name: str) -> bool:
+    """Return whether hudi-rs compares a column's values, as Hudi does."""
+    if schema.get_field_index(name) < 0:
+        return False
+    kind = schema.field(name).type
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date)
+    return any(test(kind) for test in (*tests, pa.types.is_string, pa.types.is_timestamp))
