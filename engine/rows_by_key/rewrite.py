@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy
-from ...errors import CorruptionError, NotReadableError
+from ...errors import CorruptionError, NotReadableError, SchemaError
+from ..commit.adopt_columns import columns_to_adopt
 from ..parquet.footers import open_parquet
 from ..predicates import Constant
 from ..scan.file_reader import count_matches, joined_columns, matches_in_file, selected_schema, verify_unchanged
@@ -60,7 +61,8 @@ class Written:
 def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]:
     """Files of a plan, with the texts of their partitions.
 
-    Raises NotReadableError for a file of a file group: without its latest base, an older one would count again.
+    Raises NotReadableError for a file of a file group: without its latest base, an older one would count again; and
+    SchemaError for a file with columns that the table does not read yet, which the new file would not have.
     """
     from ..views import files_view
 
@@ -73,6 +75,14 @@ def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]
             f"{grouped[0]}: belongs to a file group, which its owner compacts; choose other files by where=",
             paths=grouped,
         )
+    instant = planning.snapshot.instant
+    unread = {n: columns_to_adopt(instant, instant.file_schemas[n]) for n in {task.schema_id for task in tasks}}
+    for task in tasks:
+        if unread[task.schema_id]:
+            raise SchemaError(
+                f"{task.path}: contains columns that the table does not read yet, and that would be lost: "
+                f"{', '.join(unread[task.schema_id])}; sync() the table, or alter(add=), first"
+            )
     return [OldFile(task, by_path[task.path][0]) for task in tasks]
 
 

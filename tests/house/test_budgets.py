@@ -19,7 +19,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/parquet": (1_776, 9),
     "engine/scan": (8_614, 30),
     "serve": (1_099, 8),
-    "engine/commit": (4_696, 16),
+    "engine/commit": (4_702, 16),
     "engine/state": (4_180, 15),
     "engine/storage": (1_987, 8),
     "engine/tasks": (1_226, 7),
@@ -28,7 +28,7 @@ BUDGETS = {  # room: (lines, files)
     "spark_adapter": (5_299, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_016, 44),
-    "engine/rows_by_key": (1_380, 7),
+    "engine/rows_by_key": (1_390, 7),
     "bench": (3_899, 25),
     "engine": (5_577, 27),  # its own modules, and advice/
 }

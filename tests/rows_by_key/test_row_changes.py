@@ -375,6 +375,19 @@ def test_refused(lake: Path, change: Callable[[ss.Table], object], error: type[E
     assert not list(lake.glob("part-*"))
 
 
+def test_a_file_with_a_column_that_the_table_does_not_read_yet_is_refused(lake: Path) -> None:
+    table = ss.create(lake)
+    rows = table.scan().to_table().slice(0, 2)
+    pq.write_table(rows.append_column("new", pa.array([1, 2])), lake / "more.parquet")
+    with table.transaction() as transaction:
+        transaction.add_files(["more.parquet"])
+    with pytest.raises(ss.SchemaError, match=r"more\.parquet.*new.*sync"):
+        table.delete("TRUE")
+    table.sync()
+    table.alter(drop=["new"])
+    assert table.delete("TRUE").rows_deleted > 0 and table.scan().count() == 0
+
+
 def test_an_overwritten_file_is_refused(lake: Path) -> None:
     table = ss.create(lake)
     pq.write_table(pa.table({"id": ["k0"] * 100, "v": pa.array(range(100), pa.int32())}), lake / "f0.parquet")
