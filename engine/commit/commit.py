@@ -83,8 +83,8 @@ def commit(
     base: Instant | None = None,
 ) -> Instant:
     """Run `plan` over the newest version until its edit is published. Return the version created, and move the handle
-    to it. Return the newest version if there is nothing to do, and the version that was committed under `key` if there
-    is one. `batch`: the files written so far; by default there are none, and the commit begins at `base`.
+    to it. If there is nothing to do, move it to the newest version. Return that version, or the one that was committed
+    under `key`. `batch`: the files written so far; by default there are none, and the commit begins at `base`.
 
     Raises CommitConflictError if another commit removed or added the same file (if the batch begins before the first
     version: if there was any), SchemaError if a file does not fit. If it raises an error of Skipstone's, nothing of the
@@ -116,7 +116,7 @@ def commit(
                     newest, edit = later, planned(later, attempt)
             if isinstance(edit, Instant):  # nothing to do
                 leftovers.remove()
-                _move(handle, edit)
+                _move(handle, newest)  # the version of a key may be cleaned, and list no files
                 return edit
             if edit.leaves_files or edit.states or (edit.removed.num_rows and edit.remember_removed):
                 edit = _marked(handle, newest, edit)

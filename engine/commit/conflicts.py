@@ -234,6 +234,7 @@ def returned_files(before: Snapshot, newest: Snapshot) -> np.ndarray:
 
 def check_not_purged(timeline: Timeline, base: Instant, newest: Instant) -> None:
     """Raise CommitConflictError if the table was purged since `base`: the files read then may have been deleted."""
-    for instant in timeline.instants(base.version + 1, newest.version):
+    is_cleaned = any(low <= base.version <= high for low, high in newest.cleaned)  # as a purge does to all before it
+    for instant in timeline.instants(base.version + 1, newest.version) if is_cleaned else ():
         if instant.action == PURGE:
             raise CommitConflictError(f"version {instant.version} purged the table concurrently; begin again")

@@ -243,6 +243,7 @@ def bind(
     if partitions.new:  # raises SchemaError that names one whose keys or values do not fit the table's
         hive.typed_values(list(partitions.new), [base.schema.field(name) for name in base.partitioning])
     removed_files = _removed_files(snapshot, removed)
+    attached = _attached(results)
     partition_entries, change = _touched_partitions(snapshot, partitions.new, added, removed_files)
     changes = dict(zip(("files", "rows", "bytes"), change.tolist(), strict=False))
     changes["plain"] = _plain(rows) - _plain([removed_files])
@@ -257,8 +258,8 @@ def bind(
     if removed_files.num_rows:
         bound.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
         if remember_removed:
-            bound.append(removed_entries(removed_files))
-    again = _added_again(snapshot, added)
+            bound.append(removed_entries(removed_files.filter(from_numpy(~are_again(removed_files, attached)))))
+    again = _added_again(snapshot, attached)
     if len(again):
         bound.append(_entries(manifest.KIND_REMOVED, again, None))
     return Bound(after, EntryBatch.concat([*bound, *entries], manifest.RUN_SCHEMA), added, removed_files)
@@ -380,31 +381,33 @@ def _removed_files(snapshot: Snapshot, removed: pa.Table) -> pa.Table:
     return live_files
 
 
-def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
-    """Return the ids of removed files that a commit adds again, and that are therefore no longer recorded as removed.
-    A path that is added with another identity is another file: the removed one stays recorded."""
-    if not any(run.may_contain(manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)) for run in snapshot.instant.manifest):
-        return np.empty(0, dtype=np.uint64)
-    anywhere = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
-    ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
-    partitions = np.unique(manifest.split_file_ids(ids)[0])
-    # A new partition may have existed and been emptied: its removed files are recorded under its former number.
-    is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
-    remembered = snapshot.removed_files(None if anywhere or is_new else partitions)
-    paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
-    remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=combine(paths)))
-    if remembered.num_rows == 0:
-        return np.empty(0, dtype=np.uint64)
-    added_rows = {row["path"]: row for f in added for row in f.result.files.select(manifest.IDENTITY).to_pylist()}
-    pairs = [(row, added_rows[row["path"]]) for row in remembered.select(manifest.IDENTITY).to_pylist()]
-    check_not_cleaned(remembered.filter(from_numpy(np.array([_may_be(*pair) for pair in pairs], dtype=bool))))
-    is_back = np.array([old == new for old, new in pairs], dtype=bool)
-    return to_numpy(remembered.column("file_id"))[is_back]
+def _attached(results: Sequence[TaskResult]) -> pa.Table:
+    """Return the identities of added files, except those that were written for this commit: their names are new."""
+    parts = [result.files.select(manifest.IDENTITY) for result in results if not result.written]
+    return pa.concat_tables([no_files().select(manifest.IDENTITY), *parts])
 
 
-def _may_be(one: Mapping, other: Mapping) -> bool:
-    """Return True if two identities may be of one file: they are equal in each field that both have."""
-    return all(None in (one[name], other[name]) or one[name] == other[name] for name in manifest.IDENTITY)
+def _added_again(snapshot: Snapshot, added: pa.Table) -> np.ndarray:
+    """Return the ids of removed files that a commit adds again, and that are therefore no longer recorded as removed:
+    a clean would delete them. They are looked up by path, because a partition that was emptied has another number."""
+    prefix = manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)
+    if not added.num_rows or not any(run.may_contain(prefix) for run in snapshot.instant.manifest):
+        return np.empty(0, dtype=np.uint64)
+    remembered = snapshot.removed_files(added.column("path").to_pylist())
+    remembered = remembered.filter(from_numpy(are_again(remembered, added)))
+    check_not_cleaned(remembered)
+    return to_numpy(remembered.column("file_id"))
+
+
+def are_again(removed: pa.Table, added: pa.Table) -> np.ndarray:
+    """Return bool [removed]: the files that may be one of those added: their identities are equal in each field that
+    both have. A path that is added with another identity is another file."""
+    is_again = to_numpy(pc.is_in(removed.column("path"), value_set=combine(added.column("path")))).copy()
+    rows = removed.select(manifest.IDENTITY).filter(from_numpy(is_again)).to_pylist()
+    by_path = {row["path"]: row for row in added.select(manifest.IDENTITY).to_pylist()} if rows else {}
+    pairs = [[(row[name], by_path[row["path"]][name]) for name in manifest.STAT_FIELDS] for row in rows]
+    is_again[is_again] = [all(None in pair or pair[0] == pair[1] for pair in fields) for fields in pairs]
+    return is_again
 
 
 def check_not_cleaned(removed: pa.Table) -> None:

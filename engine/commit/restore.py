@@ -35,7 +35,7 @@ from ..storage.threads import STAT_THREADS, prefetched
 from .adopt_columns import bind_again, bound_names
 from .commit import commit, latest_of
 from .conflicts import ids_without
-from .edit import Edit, file_entries, removal, removed_entries
+from .edit import Edit, are_again, file_entries, removal, removed_entries
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -185,18 +185,14 @@ def _contents(files: pa.Table, snapshot: Snapshot, now: Instant) -> Counter[tupl
 def _removals(newest: Snapshot, wanted: Snapshot, returning: pa.Table, leaving: pa.Table) -> list[EntryBatch]:
     """Return entries of the manifest for removed files that are recorded now, and were not then, and for the files that
     leave; not for those that are restored."""
-    back = {tuple(row.values()) for row in returning.select(IDENTITY).to_pylist()}
     names = ["file_id", "kind", *IDENTITY]
     then = {tuple(row.values()) for row in wanted.removed_files().select(names).to_pylist()}
     parts = []
     for files, is_leaving in ((newest.removed_files(), False), (leaving, True)):
         rows = files.select(names).to_pylist()
-        is_new = [
-            tuple(row[name] for name in IDENTITY) not in back and (is_leaving or tuple(row.values()) not in then)
-            for row in rows
-        ]
+        is_new = [is_leaving or tuple(row.values()) not in then for row in rows]
         cleaned = np.array([not is_leaving and row["kind"] == CLEANED for row in rows], dtype=bool)
-        chosen = np.array(is_new, dtype=bool)
+        chosen = np.array(is_new, dtype=bool) & ~are_again(files, returning)
         for are_cleaned, mask in ((False, chosen & ~cleaned), (True, chosen & cleaned)):
             if mask.any():
                 parts.append(removed_entries(files.filter(from_numpy(mask)), are_cleaned=are_cleaned))

@@ -35,7 +35,7 @@ from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
 from .commit import WriteBatch, commit
-from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
+from .conflicts import check_not_purged, check_slices, check_unchanged, live_files, read_instant, same_partitions
 from .edit import Edit, removal
 
 if TYPE_CHECKING:
@@ -294,7 +294,9 @@ class Transaction:
 
     def _validate(self, newer: Snapshot, results: list[TaskResult], removed: pa.Table) -> None:
         """Raise CommitConflictError if another transaction set a different state of a commit, changed a slice, or
-        changed files that are overwritten here since they were read."""
+        changed files that are overwritten here since they were read, or if a purge may have deleted an added file."""
+        if any(not result.written for result in results):
+            check_not_purged(self._handle.timeline, self._base, newer.instant)
         for name, state in self._states.items():
             then, now = (i.commit_states.get(name, COMPLETED) for i in (self._base, newer.instant))
             if now not in (then, state):

@@ -167,11 +167,15 @@ class Snapshot:
                 by_partition.setdefault(partition, []).append(path.encode())
         ends = {p: (0, (1 << 64) - 1) if p is None else (p << 32, p << 32 | 0xFFFF_FFFF) for p in by_partition}
         wanted = sorted((ends[p], values) for p, values in by_partition.items())
-        with self._naming_damage():
-            runs, prefix = self.instant.manifest, KEYS.prefix(kind=KIND_FILE)
-            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, are_new=are_new)
-            ids, rows = get_by_ids(self.readers, runs, prefix, near, ["path"], RUN_SCHEMA)
+        ids, rows = self._at(KIND_FILE, wanted, ["path"], are_new)
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
+
+    def _at(self, kind: int, wanted: list[tuple], columns: Sequence[str], are_new: bool) -> tuple[np.ndarray, pa.Table]:
+        """Return the live entries of a kind at some paths, as `_entries` does. `wanted`: see `numbers_with`."""
+        runs, prefix = self.instant.manifest, KEYS.prefix(kind=kind)
+        with self._naming_damage():
+            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, are_new=are_new)
+            return get_by_ids(self.readers, runs, prefix, near, columns, RUN_SCHEMA)
 
     def segments(self, ids: np.ndarray) -> np.ndarray:
         """Return int64: the segments of some files (uint64 ids, ascending); 0, which no file has, for one not live."""
@@ -180,11 +184,14 @@ class Snapshot:
         segments[np.searchsorted(ids, to_numpy(rows.column("file_id")))] = to_numpy(rows.column(SEGMENT_FIELD.name))
         return segments
 
-    def removed_files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
+    def removed_files(self, paths: Sequence[str] | None = None) -> pa.Table:
         """Return removed files that may still be on storage: file_id, partition_id, path, size_bytes, modified_ns,
-        etag, segment (which added it), kind ("cleaned" if a clean removed it, or was to). If `partition_ids`
-        (ascending) is given, only files of these partitions."""
-        return _file_rows(*self._entries(KIND_REMOVED, REMOVED_ROW, partition_ids))
+        etag, segment (which added it), kind ("cleaned" if a clean removed it, or was to). If `paths` is given, only
+        files of these paths; probably none was removed."""
+        if paths is None:
+            return _file_rows(*self._entries(KIND_REMOVED, REMOVED_ROW))
+        wanted = [((0, (1 << 64) - 1), [path.encode() for path in paths])]
+        return _file_rows(*self._at(KIND_REMOVED, wanted, REMOVED_ROW, are_new=True))
 
     def version_of_key(self, key: str) -> int | None:
         """Return the version that a commit under this key created; None if none did, or it was rolled back."""

@@ -197,21 +197,60 @@ def test_a_value_is_written_exactly_or_refused(tmp_path, kind, given, is_exact):
 # -- following a directory ---------------------------------------------------------------------------------------------
 
 
-def test_rule_03_a_file_added_again_is_no_longer_one_that_was_taken_out(tmp_path):
-    _write(tmp_path, "one.parquet", [1])
-    path = _write(tmp_path, "f.parquet", [2])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["remove f", "add f"],
+        ["remove f", "add g", "add f"],  # its partition was emptied, and has another number
+        ["remove f", "declare f", "remove f", "add f"],  # without its time
+        ["remove f", "declare f", "remove f", "restore"],
+        ["remove f, add f"],
+        ["overwrite, add f, add one"],
+    ],
+)
+def test_rule_03_a_file_added_again_is_no_longer_one_that_was_taken_out(tmp_path, steps):
+    """It may be missing for a while, and no clean deletes it."""
+    _write(tmp_path, "p=2/one.parquet", [1])
+    path = _write(tmp_path, "p=1/f.parquet", [2])
     table = ss.create(tmp_path)
-    with table.transaction() as tx:
-        tx.remove(["f.parquet"])
-    with table.transaction() as tx:
-        tx.add_files(["f.parquet"])
+    _write(tmp_path, "p=1/g.parquet", [3])
+    names = {"f": "p=1/f.parquet", "g": "p=1/g.parquet", "one": "p=2/one.parquet"}
+    declared = pa.table({"path": [names["f"]], "size_bytes": [path.stat().st_size], "row_count": [1]})
+    for step in steps:
+        if step == "restore":
+            table.restore(1)
+            continue
+        with table.transaction() as tx:
+            for verb, *given in map(str.split, step.split(", ")):
+                if verb == "overwrite":
+                    tx.overwrite()
+                elif verb == "remove":
+                    tx.remove([names[each] for each in given])
+                else:
+                    tx.add_files(declared if verb == "declare" else [names[each] for each in given])
     known, data = path.stat(), path.read_bytes()
     path.unlink()
     table.sync()
     path.write_bytes(data)
     os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
     table.sync()
-    assert _values(table) == [1, 2]
+    assert _values(table) == [1, 2, 3]
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert _values(table) == [1, 2, 3]
+
+
+def test_a_clean_next_to_a_file_added_to_a_partition_that_was_emptied_is_a_conflict(tmp_path):
+    _write(tmp_path, "p=2/one.parquet", [1])
+    _write(tmp_path, "p=1/f.parquet", [2])
+    table = ss.create(tmp_path)
+    _write(tmp_path, "p=1/g.parquet", [3])
+    for verb, name in (("remove", "f"), ("add_files", "g")):
+        with table.transaction() as tx:
+            getattr(tx, verb)([f"p=1/{name}.parquet"])
+    with pytest.raises(ss.CommitConflictError, match="a clean removed it"), table.transaction() as tx:
+        tx.add_files(["p=1/f.parquet"])
+        ss.open(tmp_path).clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert _values(ss.open(tmp_path)) == [1, 3]
 
 
 def test_a_link_back_to_its_own_folder_is_not_followed_endlessly(tmp_path):

@@ -79,6 +79,25 @@ def test_a_key_outlives_its_version(table: ss.Table) -> None:
     assert (tx.committed.version, ss.open(table.location).version) == (4, VERSIONS + 1)
 
 
+@pytest.mark.parametrize("verb", ["clean", "purge"])
+def test_rule_08_a_retry_under_a_key_moves_no_handle_to_a_cleaned_version(tmp_path: Path, verb: str) -> None:
+    """It lists no files, so the table would look empty, and the next commit would rest on it."""
+    table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=None)
+    stale = ss.open(table.location)
+    for number, key in enumerate(("k", None)):
+        with table.transaction(key=key) as tx:
+            tx.write(pa.table({"x": [number]}))
+    now = dt.timedelta(0)
+    table.purge(min_age=now) if verb == "purge" else table.clean(retain_versions=1, min_age=now)
+    assert table.handle.timeline.find(2).is_shrunk
+    with stale.transaction(key="k") as tx:
+        tx.write(pa.table({"x": [0]}))
+    assert tx.committed is not None and tx.committed.version == 2
+    assert stale.version == table.version and stale.scan().count() == 2
+    write_rows(stale, pa.table({"x": [2]}))
+    assert sorted(ss.open(table.location).scan().to_table()["x"].to_pylist()) == [0, 1, 2]
+
+
 def test_rule_07_a_writer_that_began_before_cleaned_versions_reads_all_of_them(table: ss.Table) -> None:
     """One gave it up, and was cleaned since; another appends nothing that rests on what was removed."""
     early, given_up = ss.open(table.location), ss.open(table.location)

@@ -238,6 +238,21 @@ def test_an_index_that_was_begun_before_a_purge_is_not_committed(
     assert traces(tmp_path, ERASED) == []
 
 
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_file_that_was_added_before_a_purge_is_not_committed(tmp_path: Path, is_declared: bool) -> None:
+    """It had been removed from the table, so the purge deletes it."""
+    path = tmp_path / make_file(tmp_path, "f.parquet", {"x": [1]})
+    make_file(tmp_path, "g.parquet", {"x": [2]})
+    table = ss.create(tmp_path)
+    declared = pa.table({"path": ["f.parquet"], "size_bytes": [path.stat().st_size], "row_count": [1]})
+    with table.transaction() as tx:
+        tx.remove(["f.parquet"])
+    with pytest.raises(ss.CommitConflictError, match="purged the table concurrently"), table.transaction() as tx:
+        tx.add_files(declared if is_declared else ["f.parquet"])
+        ss.open(tmp_path).purge(min_age=NOW)
+    assert not path.exists() and ss.open(tmp_path).verify() == []
+
+
 def test_a_damaged_index_is_named_and_the_purge_fails(tmp_path: Path) -> None:
     table = lake(tmp_path)
     table.create_index("name", "secondary")
