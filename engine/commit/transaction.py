@@ -92,7 +92,7 @@ class Transaction:
 
     def write(self, data: Any) -> None:
         """Add rows: a pyarrow Table, RecordBatch, batches or an Arrow stream. They are written in the table's
-        partitions.
+        partitions. Columns have the names that they had when this transaction began.
 
         Raises SchemaError for columns that the table does not have or values that do not fit.
         """
@@ -219,7 +219,7 @@ class Transaction:
             "file_rows": file_rows,
             "file_bytes": file_bytes,
         }
-        return spec_of(self._handle, self.id).sized(sizes)
+        return spec_of(self._handle, self._base, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
         """Add the `result` of a TaskWriter that had a `task_spec` of this transaction, in this process or another.
@@ -312,7 +312,7 @@ class Transaction:
             self._leftovers.remove()
 
     def _new_writer(self) -> TaskWriter:
-        return TaskWriter(spec_of(self._handle, self.id), self._index_storage, self._handle.storage.uncounted)
+        return TaskWriter(self.task_spec(), self._index_storage, self._handle.storage.uncounted)
 
     def _drop_writer(self) -> None:
         if self._writer is not None:
@@ -346,9 +346,8 @@ class Transaction:
 # -- tasks of a transaction -------------------------------------------------------------------------------------------
 
 
-def spec_of(handle: Handle, transaction: str) -> TaskSpec:
-    """Return what a task needs of a transaction that begins at the table's version."""
-    base = handle.instant
+def spec_of(handle: Handle, base: Instant, transaction: str) -> TaskSpec:
+    """Return what a task needs of a transaction that begins at a version of the table."""
     return TaskSpec(
         location=handle.storage.uri,
         index_location=handle.index_storage.uri,
