@@ -48,14 +48,16 @@ _ALIVE = "alive"  # in the name of the file of `keep_alive`
 class Transaction:
     """`Table.transaction` returns it. It commits at the end of its block; on an exception, nothing changes."""
 
-    def __init__(self, handle: Handle, key: str | None = None, id: str | None = None):
-        """`id`: of a transaction that was started elsewhere, at the version of the handle (see `distributed`)."""
-        self.id = id or new_transaction_id(handle.instant.table_id)
+    def __init__(self, handle: Handle, key: str | None = None, id: str | None = None, base: Instant | None = None):
+        """`id`: of a transaction that was started elsewhere (see `distributed`). It begins at `base`, by default at the
+        version of the handle."""
+        self._base = base or handle.instant
+        self._before = Snapshot(self._base, handle.readers)
+        self.id = id or new_transaction_id(self._base.table_id)
         self.committed: Instant | None = None
         self.builds_indexes = False  # the commit builds secondary indexes that tasks do not
         self._is_resumed = id is not None
         self._handle, self._key = handle, key
-        self._base = handle.instant
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
         self._overwritten: list[pa.Table] = []
@@ -127,7 +129,7 @@ class Transaction:
         live."""
         self._check_open()
         wanted = [self._handle.relative(path) for path in paths_of(paths)]
-        by_path = self._handle.committed.find(list(dict.fromkeys(wanted)))
+        by_path = self._before.find(list(dict.fromkeys(wanted)))
         missing = [path for path in wanted if path not in by_path]
         if missing and self._earlier_try() is None:
             raise InvalidArgumentError(f"{missing[0]}: not a file of this table at version {self._base.version}")
@@ -157,14 +159,13 @@ class Transaction:
         if partitions not in ("all", "written"):
             raise InvalidArgumentError(f'overwrite accepts "all" or "written", not {partitions!r}')
         read = None if read_version is None else read_instant(self._handle.timeline, self._base, read_version)
-        snapshot = Snapshot(self._base, self._handle.readers)
         if partitions == "all" or not self._base.partitioning:
             texts, ids = None, None
         else:
             self._close_writer()
             texts = [result.files.column("partition").unique() for result in self._results]
-            ids = same_partitions(snapshot, texts)
-        self._overwritten.append(live_files(snapshot, ids))
+            ids = same_partitions(self._before, texts)
+        self._overwritten.append(live_files(self._before, ids))
         if read is not None:
             self._reads.append((read, texts))
 
@@ -301,8 +302,7 @@ class Transaction:
                 raise CommitConflictError(f"another transaction set commit {name!r} {now}, which is to be {state} here")
         for read, texts in self._reads:
             check_unchanged(Snapshot(read, self._handle.readers), newer, texts)
-        before = Snapshot(self._base, self._handle.readers)
-        check_slices(before, newer, results, removed, self._states)
+        check_slices(self._before, newer, results, removed, self._states)
 
     def _abort(self) -> None:
         self._drop_writer()
