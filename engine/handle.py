@@ -177,7 +177,9 @@ class Handle:
 
     def on(self, instant: Instant) -> Handle:
         """Return another handle, on a version that was read."""
-        return Handle(self.storage, self.index_storage, self.timeline, self.readers, instant, True, self.strict)
+        other = Handle(self.storage, self.index_storage, self.timeline, self.readers, instant, True, self.strict)
+        other.executors = self.executors
+        return other
 
     def move_to(self, instant: Instant) -> None:
         """Move this handle to another version. It keeps the state of the log of another format, unless the version

@@ -43,8 +43,9 @@ class DistributedTransaction:
 
     @classmethod
     def start(cls, handle: Handle, key: str | None) -> DistributedTransaction:
-        name = new_transaction_id(handle.instant.table_id)
-        return cls(name, handle.instant.table_id, handle.version, key, spec_of(handle, name))
+        base = handle.instant
+        name = new_transaction_id(base.table_id)
+        return cls(name, base.table_id, base.version, key, spec_of(handle, base, name))
 
     def task_spec(self, **sizes: int | None) -> TaskSpec:
         """As `Transaction.task_spec`, with the same sizes. Raises InvalidArgumentError for any other name."""

@@ -67,28 +67,28 @@ def create_index(
     index_kind = kind_named(kind)
     if maintain not in ("commit", "refresh"):
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
-    base = handle.instant
-    names = _names(columns)
+    pinned = handle.on(handle.instant)  # a progress callback, or another thread, may move the handle
+    base, names = pinned.instant, _names(columns)
     if any(is_derived(base, name) for name in names):
         _define_over_derived(handle, names, index_kind, maintain, options)
         return refresh_index(handle, names, kind, progress=progress)
     states = index_kind.define(base, names, maintain, options)
     for state in states:
         _check_is_new(base, state, index_kind)
-    with write_batch(handle) as batch:
+    with write_batch(pinned) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
-        built = [(state, _built(handle, state, index_kind, job)) for state in states]
+        built = [(state, _built(pinned, state, index_kind, job)) for state in states]
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
             check_not_purged(handle.timeline, base, after)
-            returned = returned_files(handle.committed, newest)
+            returned = returned_files(pinned.committed, newest)
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} concurrently")
                 if _same(after, state, index_kind) is not None:
                     raise CommitConflictError(f"another writer created a {kind} index of {names[0]!r} concurrently")
-                after = after.with_new_index(_with_built(handle, state, result, index_kind, returned))
+                after = after.with_new_index(_with_built(pinned, state, result, index_kind, returned))
             created = [_label(base, index_kind, state) for state in states]
             return Edit(after=after, summary={"created": created})
 
@@ -131,7 +131,7 @@ def refresh_index(handle: Handle, columns: str | Sequence[str], kind: str, *, pr
     """See `Table.refresh_index`."""
     index_kind = kind_named(kind)
     names = _names(columns)
-    while _refreshed(handle, _existing(handle.instant, names, index_kind), index_kind, progress):
+    while _refreshed(handle, names, index_kind, progress):
         pass
     return handle.version
 
@@ -140,41 +140,41 @@ def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
     """Make every index cover the files that it lacks. Return the version; if none lacks files, create none."""
     for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
         index_kind = kind_or_none(name)
-        while index_kind is not None and _refreshed(
-            handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress
-        ):
+        while index_kind is not None and _refreshed(handle, None, index_kind, progress):
             pass
     return handle.version
 
 
-def _refreshed(handle: Handle, indexes: Sequence[IndexState], index_kind: IndexKind, progress: Progress | None) -> bool:
-    """Build what some indexes lack, and publish it. Return True if the build did not reach all files."""
-    base = handle.instant
+def _refreshed(handle: Handle, names: Sequence[str] | None, index_kind: IndexKind, progress: Progress | None) -> bool:
+    """Build and publish what indexes of columns (None: all) lack. Return True if the build did not reach all files."""
+    pinned = handle.on(handle.instant)
+    base = pinned.instant
+    indexes = _existing(base, names, index_kind) if names else [i for i in base.indexes if i.kind == index_kind.name]
     stale = [
         index if _is_current(base, index, index_kind) else _renewed(base, index, index_kind)
         for index in indexes
-        if not _is_current(base, index, index_kind) or _lacking(handle, index).num_rows or _is_in_doubt(handle, index)
+        if not _is_current(base, index, index_kind) or _lacking(pinned, index).num_rows or _is_in_doubt(pinned, index)
     ]
     if not stale:
         return False
-    with write_batch(handle) as batch:
+    with write_batch(pinned) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
-        built = [(index, _built(handle, index, index_kind, job)) for index in stale]
+        built = [(index, _built(pinned, index, index_kind, job)) for index in stale]
         # Files that could not be read before, and cannot be now, are no reason for a version.
-        if not any(_gains(handle, index, result, index_kind) for index, result in built):
+        if not any(_gains(pinned, index, result, index_kind) for index, result in built):
             batch.leftovers.remove()
             return False
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
             check_not_purged(handle.timeline, base, after)
-            returned = returned_files(handle.committed, newest)
+            returned = returned_files(pinned.committed, newest)
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index concurrently")
-                state = _with_built(handle, before, result, index_kind, returned)
-                after = after.with_index(_joined(handle, current, state, before, newest, returned))
+                state = _with_built(pinned, before, result, index_kind, returned)
+                after = after.with_index(_joined(pinned, current, state, before, newest, returned))
             return Edit(after=after, summary={"refreshed": [index_kind.name] * len(built)})
 
         commit(handle, "index", plan, batch=batch)

@@ -48,14 +48,16 @@ _ALIVE = "alive"  # in the name of the file of `keep_alive`
 class Transaction:
     """`Table.transaction` returns it. It commits at the end of its block; on an exception, nothing changes."""
 
-    def __init__(self, handle: Handle, key: str | None = None, id: str | None = None):
-        """`id`: of a transaction that was started elsewhere, at the version of the handle (see `distributed`)."""
-        self.id = id or new_transaction_id(handle.instant.table_id)
+    def __init__(self, handle: Handle, key: str | None = None, id: str | None = None, base: Instant | None = None):
+        """`id`: of a transaction that was started elsewhere (see `distributed`). It begins at `base`, by default at the
+        version of the handle."""
+        self._base = base or handle.instant
+        self._before = Snapshot(self._base, handle.readers)
+        self.id = id or new_transaction_id(self._base.table_id)
         self.committed: Instant | None = None
         self.builds_indexes = False  # the commit builds secondary indexes that tasks do not
         self._is_resumed = id is not None
         self._handle, self._key = handle, key
-        self._base = handle.instant
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
         self._overwritten: list[pa.Table] = []
@@ -92,7 +94,7 @@ class Transaction:
 
     def write(self, data: Any) -> None:
         """Add rows: a pyarrow Table, RecordBatch, batches or an Arrow stream. They are written in the table's
-        partitions.
+        partitions. Columns have the names that they had when this transaction began.
 
         Raises SchemaError for columns that the table does not have or values that do not fit.
         """
@@ -127,7 +129,7 @@ class Transaction:
         live."""
         self._check_open()
         wanted = [self._handle.relative(path) for path in paths_of(paths)]
-        by_path = self._handle.committed.find(list(dict.fromkeys(wanted)))
+        by_path = self._before.find(list(dict.fromkeys(wanted)))
         missing = [path for path in wanted if path not in by_path]
         if missing and self._earlier_try() is None:
             raise InvalidArgumentError(f"{missing[0]}: not a file of this table at version {self._base.version}")
@@ -157,14 +159,13 @@ class Transaction:
         if partitions not in ("all", "written"):
             raise InvalidArgumentError(f'overwrite accepts "all" or "written", not {partitions!r}')
         read = None if read_version is None else read_instant(self._handle.timeline, self._base, read_version)
-        snapshot = Snapshot(self._base, self._handle.readers)
         if partitions == "all" or not self._base.partitioning:
             texts, ids = None, None
         else:
             self._close_writer()
             texts = [result.files.column("partition").unique() for result in self._results]
-            ids = same_partitions(snapshot, texts)
-        self._overwritten.append(live_files(snapshot, ids))
+            ids = same_partitions(self._before, texts)
+        self._overwritten.append(live_files(self._before, ids))
         if read is not None:
             self._reads.append((read, texts))
 
@@ -219,7 +220,7 @@ class Transaction:
             "file_rows": file_rows,
             "file_bytes": file_bytes,
         }
-        return spec_of(self._handle, self.id).sized(sizes)
+        return spec_of(self._handle, self._base, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
         """Add the `result` of a TaskWriter that had a `task_spec` of this transaction, in this process or another.
@@ -303,8 +304,7 @@ class Transaction:
                 raise CommitConflictError(f"another transaction set commit {name!r} {now}, which is to be {state} here")
         for read, texts in self._reads:
             check_unchanged(Snapshot(read, self._handle.readers), newer, texts)
-        before = Snapshot(self._base, self._handle.readers)
-        check_slices(before, newer, results, removed, self._states)
+        check_slices(self._before, newer, results, removed, self._states)
 
     def _abort(self) -> None:
         self._drop_writer()
@@ -314,7 +314,7 @@ class Transaction:
             self._leftovers.remove()
 
     def _new_writer(self) -> TaskWriter:
-        return TaskWriter(spec_of(self._handle, self.id), self._index_storage, self._handle.storage.uncounted)
+        return TaskWriter(self.task_spec(), self._index_storage, self._handle.storage.uncounted)
 
     def _drop_writer(self) -> None:
         if self._writer is not None:
@@ -348,9 +348,8 @@ class Transaction:
 # -- tasks of a transaction -------------------------------------------------------------------------------------------
 
 
-def spec_of(handle: Handle, transaction: str) -> TaskSpec:
-    """Return what a task needs of a transaction that begins at the table's version."""
-    base = handle.instant
+def spec_of(handle: Handle, base: Instant, transaction: str) -> TaskSpec:
+    """Return what a task needs of a transaction that begins at a version of the table."""
     return TaskSpec(
         location=handle.storage.uri,
         index_location=handle.index_storage.uri,

@@ -48,15 +48,17 @@ class Exchange:
     written if it raises. CommitConflictError: another writer changed what the plan rests on.
 
     earlier    the version that a change with the same key created; None if there is none
+    base       the version that the change was planned on: the commit begins there, wherever the handle is by then
     """
 
     def __init__(self, handle: Handle, key: str | None):
         handle.refresh()
+        self.base = handle.instant
         self._handle, self._key, self._is_bulk = handle, key, False
         self.earlier = self._earlier(key) if key is not None else None
 
     def _earlier(self, key: str) -> int | None:
-        return Snapshot(self._handle.instant, self._handle.readers).version_of_key(key)
+        return Snapshot(self.base, self._handle.readers).version_of_key(key)
 
     def prepare(self, storage: Counted, files: Sequence[OldFile]) -> None:
         """Called first in the block. `files`: of the plan, some of which will be removed."""
@@ -68,7 +70,7 @@ class Exchange:
         self._spec = with_codec_of(spec, storage, [file.task for file in files]) if files else spec
 
     def __enter__(self) -> Self:
-        self._tx = Transaction(self._handle, self._key).__enter__()
+        self._tx = Transaction(self._handle, self._key, base=self.base).__enter__()
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:

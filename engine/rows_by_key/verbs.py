@@ -106,7 +106,7 @@ def update(handle: Handle, values: Mapping[str, str], where: object, params: Any
     if exchange.earlier is not None:
         return Change(exchange.earlier)
     planning = PlannedScan(ScanRequest.of(handle), where, params)
-    edit = UpdateMatches(planning.bound, tuple(values), assignments(values, handle.schema))
+    edit = UpdateMatches(planning.bound, tuple(values), assignments(values, planning.instant.schema))
     return _Work(handle, planning, exchange, options).run(edit, "rows_updated")
 
 
@@ -130,9 +130,11 @@ def upsert(
     exchange = exchange_of(handle, options.key)
     if exchange.earlier is not None:
         return Change(exchange.earlier)
-    _check_columns(handle, source, names)
-    keyed = KeyedRows(source, names, handle.schema)
-    planning = lookup(source.select(list(names)), None, ScanRequest.of(handle), keyed.keys)
+    request = ScanRequest.of(handle)
+    schema = request.snapshot.instant.schema
+    _check_columns(schema, source, names)
+    keyed = KeyedRows(source, names, schema)
+    planning = lookup(source.select(list(names)), None, request, keyed.keys)
     if isinstance(planning, Lookup):
         planning.compares_rows = False  # each file is compared before it is written again
     updated = [name for name in source.column_names if name not in names] if when_matched == "update" else []
@@ -163,15 +165,15 @@ def key_names(on: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _check_columns(handle: Handle, source: pa.Table, names: Sequence[str]) -> None:
+def _check_columns(schema: pa.Schema, source: pa.Table, names: Sequence[str]) -> None:
     """Raises SchemaError for columns of the source that do not fit the table."""
-    leaves = leaf_types(handle.schema)
+    leaves = leaf_types(schema)
     for name in names:
         if name not in source.column_names:
             raise SchemaError(f"the rows have no column {name!r}, which on= names; they have {source.column_names}")
-        if name not in leaves or handle.schema.get_field_index(name) < 0:
-            raise SchemaError(f"no column {name!r} of a type that is compared; the columns are {handle.schema.names}")
-    fitted(source.schema.empty_table(), handle.schema)
+        if name not in leaves or schema.get_field_index(name) < 0:
+            raise SchemaError(f"no column {name!r} of a type that is compared; the columns are {schema.names}")
+    fitted(source.schema.empty_table(), schema)
 
 
 class _Work:
@@ -189,7 +191,7 @@ class _Work:
         """`keyed`: the rows with whose keys files are compared. `inserts`: add those of them whose key no row has."""
         self._handle, self._planning, self._options = handle, planning, options
         self._keyed, self._inserts = keyed, keyed if inserts else None
-        self._exchange = exchange
+        self._exchange, exchange.base = exchange, planning.instant
         self._files = old_files(planning, planning.readable_tasks())
         self._done, self._lock, self._is_stopped = 0, threading.Lock(), False
 
@@ -273,7 +275,7 @@ class _Work:
 
     def _to_insert(self) -> pa.Table:
         if self._inserts is None:
-            return self._handle.schema.empty_table()
+            return self._planning.instant.schema.empty_table()
         return self._inserts.rows.filter(from_numpy(~self._inserts.found))
 
     def _insert(self) -> int:

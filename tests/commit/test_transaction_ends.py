@@ -68,6 +68,15 @@ def test_what_a_failed_transaction_wrote_is_removed(table: ss.Table) -> None:
     assert table.version == ss.open(table.location).version
 
 
+def test_rule_01_a_transaction_writes_under_the_names_of_its_beginning(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        table.alter(rename={"a": "b"})
+        with pytest.raises(ss.SchemaError):
+            tx.write(pa.table({"b": [1]}))
+        tx.write(pa.table({"a": [2]}))
+    assert table.scan().to_table().to_pylist() == [{"b": 2}]
+
+
 def test_a_task_of_many_small_files_opens_few_at_once(tmp_path: Path) -> None:
     """They are flushed together, when the task ends."""
     count, limits = 300, resource.getrlimit(resource.RLIMIT_NOFILE)

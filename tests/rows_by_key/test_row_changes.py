@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from skipstone.engine.rows_by_key import rewrite
 from skipstone.engine.scan import lookup
 from skipstone.engine.tasks.spec import TaskSpec
+from stats_lakes import once
 
 SCHEMA = pa.schema(
     [
@@ -297,16 +298,24 @@ def test_a_retry_with_the_key_changes_nothing(lake: Path) -> None:
     assert ss.open(lake).scan().max("v") == 100
 
 
+@pytest.mark.parametrize("is_same_handle", [False, True])
 @pytest.mark.parametrize(
     ("step", "own", "other", "count"),
     [
         ("verbs.rewrite", lambda t: t.update({"v": "-1"}, "id = 'k8'"), lambda t: t.delete("id = 'k7'"), 399),
         ("exchange.OwnWriter", lambda t: t.upsert(NEW, on="id"), lambda t: t.upsert(NEW, on="id"), 401),
+        ("verbs._Work", lambda t: t.upsert(NEW, on="id"), lambda t: t.upsert(NEW, on="id"), 401),
     ],
-    ids=["two writers of one file", "two upserts of one new key"],
+    ids=["two writers of one file", "two upserts of one new key", "the same, after the first is planned"],
 )
-def test_another_writer_is_a_conflict(
-    lake: Path, monkeypatch: pytest.MonkeyPatch, step: str, own: Callable, other: Callable, count: int
+def test_rule_01_another_writer_is_a_conflict(
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    own: Callable,
+    other: Callable,
+    count: int,
+    is_same_handle: bool,
 ) -> None:
     """Another commit during a step: nothing of this change is committed, and it leaves no files."""
     table, step = ss.create(lake), f"skipstone.engine.rows_by_key.{step}"
@@ -314,7 +323,7 @@ def test_another_writer_is_a_conflict(
 
     def meanwhile(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(step, real)
-        other(ss.open(lake))
+        other(table if is_same_handle else ss.open(lake))
         return real(*arguments, **options)
 
     monkeypatch.setattr(step, meanwhile)
@@ -394,6 +403,18 @@ def test_an_overwritten_file_is_refused(lake: Path) -> None:
     with pytest.raises(ss.NotReadableError, match=r"f0\.parquet"):
         table.delete("id = 'k5'")
     assert ss.open(lake).version == 1
+
+
+def test_rule_01_a_file_that_is_replaced_at_its_path_while_the_handle_moves_keeps_its_rows(lake: Path) -> None:
+    table = ss.create(lake)
+
+    def replace_file() -> None:
+        pq.write_table(pa.table({"id": ["later"], "v": pa.array([1], pa.int32())}), lake / "f0.parquet")
+        table.sync()
+
+    with pytest.raises(ss.CommitConflictError, match=r"f0\.parquet"):
+        table.delete("id = 'k5'", progress=once(replace_file))
+    assert ss.open(lake).scan("id = 'later'").count() == 1
 
 
 def test_a_folder_with_deleted_rows_is_not_indexed_again_unasked(lake: Path) -> None:

@@ -19,6 +19,7 @@ import skipstone as ss
 from lake_strategies import commit_rows, kept_paths, live_paths, make_file
 from skipstone.engine.state import timeline
 from skipstone.engine.storage import local
+from stats_lakes import once
 
 
 def test_rule_01_a_handle_pins_its_version_until_it_acts_or_refreshes(tmp_path: Path) -> None:
@@ -50,6 +51,16 @@ def test_rule_01_an_action_never_moves_a_handle_back(tmp_path: Path) -> None:
             tx.write(pa.table({"a": [1]}))
     assert table.version == ss.open(tmp_path).version == 3
     assert table.scan().count() == 2
+
+
+@pytest.mark.parametrize("kind", ["secondary", "stats"])
+def test_rule_01_a_build_covers_only_what_it_read_though_its_handle_moves(tmp_path: Path, kind: str) -> None:
+    make_file(tmp_path, "f.parquet", {"a": [1]})
+    table = ss.create(tmp_path, columns=[])
+    table.create_index("a", kind=kind, maintain="refresh", progress=once(lambda: commit_rows(table, {"a": [2]})))
+    assert [table.scan(f"a = {value}").count() for value in (1, 2)] == [1, 1]
+    table.refresh_index("a", kind=kind, progress=once(lambda: commit_rows(table, {"a": [3]})))
+    assert [table.scan(f"a = {value}").count() for value in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_rule_02_another_size_or_time_is_another_file(tmp_path: Path) -> None:
