@@ -276,9 +276,9 @@ def literal_sql(value: LiteralValue) -> str:
             return f"INTERVAL '{us} microseconds'"
         sign, ns = ("-", -value.ns) if value.ns < 0 else ("", value.ns)
         return f"INTERVAL '{sign}{ns // _SECOND_NS}.{ns % _SECOND_NS:09}' SECOND"
+    if value.kind == "time":  # 24:00:00 is a time, too
+        return f"TIME{'_NS' if value.ns % 1_000 else ''} '{_time_text(value.ns)}'"
     days, ns = divmod(value.ns, DAY_NS)
-    if value.kind == "time":
-        return f"TIME{'_NS' if ns % 1_000 else ''} '{_time_text(ns)}'"
     year, month, day = _civil_from_days(days)
     date = f"{'-' if year < 0 else ''}{abs(year):04}-{month:02}-{day:02}"
     if value.kind == "date" and ns == 0:

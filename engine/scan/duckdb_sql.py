@@ -282,14 +282,15 @@ class _Query:
             if use.table is not None:
                 of_use = uses.get(number, TableUse())
                 nodes = [self._condition(use, one, is_utc) for one in of_use.conditions]
-                nodes += [self._among(use, value, keys.get(key), uses) for value, key in of_use.among]
+                among = [one for one in of_use.among if is_utc or not is_of_zone(one[0])]
+                nodes += [self._among(use, value, keys.get(key), uses) for value, key in among]
                 known = tuple(node for node in nodes if node is not None)
                 names = self._parsed.names
                 used = [name for name in use.columns if names is None or name.casefold() in names]
                 columns = list(use.columns) if note else used or list(use.columns)[:1]
                 use.plan = use.table.scan(And(known) if known else None, columns=columns)
-                if of_use.first is not None and not known:
-                    use.plan = _of_first(use, use.plan, *of_use.first)
+                if (first := of_use.first) is not None and not known and (is_utc or not is_of_zone(first[0])):
+                    use.plan = _of_first(use, use.plan, *first)
         return note
 
     def _check_collations(self) -> None:

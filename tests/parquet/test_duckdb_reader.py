@@ -171,6 +171,14 @@ def test_odd_names(tmp_path: Path, names: tuple[str, str]) -> None:
     assert found.to_pylist() == [{"n": 2, names[0]: "b", names[1]: "d"}]
 
 
+@pytest.mark.parametrize("where", ["t < '24:00:00'", "t = TIME '24:00:00'", "t IN ('24:00:00', '12:00:00')"])
+def test_the_end_of_a_day_is_not_its_beginning(tmp_path: Path, where: str) -> None:
+    """It was written as 00:00:00 for DuckDB."""
+    times = pa.array([0, 86_399_999, 86_400_000], pa.int32()).cast(pa.time32("ms"))
+    make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "t": times})
+    assert both(ss.create(tmp_path), where, columns=["n"]).num_rows
+
+
 def test_renamed_added_and_widened_columns(tmp_path: Path) -> None:
     make_file(
         tmp_path,

@@ -445,6 +445,32 @@ def test_settings_that_change_what_a_condition_means(table: ss.Table, setting: s
     assert sorted(found) == sorted(connection.sql(query).fetchall())
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k FROM lake JOIN dim ON lake.ts = dim.tz",
+        "SELECT k FROM lake SEMI JOIN dim ON lake.tz::TIMESTAMP = dim.ts",
+        "SELECT k FROM lake WHERE ts IN (SELECT tz FROM dim)",
+        "SELECT k FROM lake ORDER BY tz::TIMESTAMP LIMIT 1",
+        "SELECT k FROM lake ORDER BY tz::TIMESTAMP DESC LIMIT 1",
+    ],
+)
+def test_keys_and_orders_in_a_time_zone_lose_no_row(tmp_path: Path, query: str) -> None:
+    """In Berlin the clock showed 02:30 and then, after the end of summer, 02:15."""
+    moments = [dt.datetime(2023, 10, 29, 0, 30), dt.datetime(2023, 10, 29, 1, 15)]
+    rows = pa.table({"k": [0, 1], "ts": moments, "tz": pa.array(moments, pa.timestamp("us", "UTC"))})
+    for k in (0, 1):
+        pq.write_table(rows.slice(k, 1), tmp_path / f"{k}.parquet")
+    tz, ts = dt.datetime(2023, 10, 28, 22, 30), dt.datetime(2023, 10, 29, 2, 30)
+    dimension = pa.table({"tz": pa.array([tz], pa.timestamp("us", "UTC")), "ts": [ts]})
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'Europe/Berlin'")
+    found = ss.sql(query, lake=ss.create(tmp_path), dim=dimension, con=connection).fetchall()
+    connection.register("lake", rows)
+    connection.register("dim", dimension)
+    assert len(found) == 1 and found == connection.sql(query).fetchall()
+
+
 # -- tables that are more than their files -----------------------------------------------------------------------------
 
 

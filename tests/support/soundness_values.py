@@ -87,7 +87,7 @@ def ends_of(kind: pa.DataType) -> tuple[int, int]:
     if pa.types.is_date(kind):
         return _YEARS_S[0] // _DAY, _YEARS_S[1] // _DAY
     if pa.types.is_time(kind):
-        return 0, _DAY * _PER_SECOND[kind.unit] - 1
+        return 0, _DAY * _PER_SECOND[kind.unit]  # 24:00:00 is one
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return _YEARS_S[0] * _PER_SECOND[kind.unit], _YEARS_S[1] * _PER_SECOND[kind.unit]
     if pa.types.is_unsigned_integer(kind):
