@@ -77,9 +77,9 @@ def alter(
     for number in [one.id for one in base.derived if one.expression is not None and one.id not in kept]:
         name = base.derived_names[number]
         warnings.warn(f"the indexes of {name} are dropped with a column that it reads", stacklevel=3)
-    with write_batch(handle) as batch:
-        evolve = evolver(handle, base, wanted, batch)
-        results, removed = bind_again(handle, handle.committed, evolve(base), batch) if wanted.add else ([], {})
+    with write_batch(handle, base) as batch:
+        evolve, before = evolver(handle, base, wanted, batch), Snapshot(base, handle.readers)
+        results, removed = bind_again(handle, before, evolve(base), batch) if wanted.add else ([], {})
 
         def plan(newest: Snapshot, _: RunWriter) -> Edit:
             after, summary = evolve(newest.instant), _summary(wanted)

@@ -272,8 +272,8 @@ def make_savepoint(handle: Handle, name: str) -> int:
     """See `Table.savepoint`."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
-    _check_free(handle.instant, name)
     base = handle.instant
+    _check_free(base, name)
 
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
         latest = newest.instant
