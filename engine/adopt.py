@@ -121,7 +121,8 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
             raise NotATableError(f"{storage.uri}: none of the files of its index are here; copy them as well")
         same = _same_files(handle, newest, listed, progress)
         _check_groups(newest, set(same), listed)
-        live, removed = _live_rows(newest, same, listed), _removed_rows(newest, listed)
+        others = listed.filter(pc.invert(pc.is_in(listed.column("path"), value_set=live)))  # a live file is not removed
+        live, removed = _live_rows(newest, same, listed), _removed_rows(newest, others)
         if not live.num_rows and not removed.num_rows:
             return None
         entries = [file_entries(to_numpy(live.column("file_id")), live.drop("file_id")), removed_entries(removed)]

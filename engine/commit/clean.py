@@ -412,8 +412,9 @@ def _unpublished(
         if version is None:  # given up before, or now
             unpublished += entries
         elif version in readable:
-            named = Snapshot(handle.timeline.read(version), handle.readers).find([entry.path for entry in entries])
-            unpublished += [entry for entry in entries if entry.path not in named]
+            paths = Snapshot(handle.timeline.read(version), handle.readers).files(columns=["path"]).column("path")
+            names = {path.rpartition("/")[2] for path in paths.to_pylist()}  # it may have been moved within the lake
+            unpublished += [entry for entry in entries if entry.path.rpartition("/")[2] not in names]
     return unpublished
 
 

@@ -32,7 +32,7 @@ from ..state.manifest import KEYS, KIND_FILE, KIND_PARTITION, KIND_REMOVED, file
 from ..state.paths import SERVED_FOLDER
 from ..state.run_format import MANIFEST_FORMAT
 from ..state.snapshot import Snapshot
-from ..storage import is_uri
+from ..storage import is_outside
 from .clean import (
     MARGIN_US,
     OWN_ACTIONS,
@@ -144,7 +144,7 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
         present = {entry.path for entry in walk(handle.storage, [""])} if handle.log is None else None
         if base.savepoints:
             raise CommitConflictError("another writer created a savepoint concurrently; purge again")
-        forgotten = {} if present is None else _missing(newest, present)
+        forgotten = {} if present is None else _missing(handle, newest, present)
         handle.storage.settle_deletes(forgotten.values(), with_folders=True)  # so that a crash restores none
         writing.purged = set()
         manifest = writing.compact(base.manifest, "pm", MANIFEST_FORMAT, keep=_kept_entries(newest, forgotten))
@@ -168,19 +168,24 @@ def _publish(handle: Handle, progress: Progress | None) -> None:
             return Edit(after=after)
         source, known = dict(base.source), folders_of(present)
         if "folders" in source:
-            source["folders"] = {name: time for name, time in source["folders"].items() if name in known}
-        quarantined = tuple(file for file in base.quarantined if file["path"] in present)
+            source["folders"] = {n: t for n, t in source["folders"].items() if not _is_gone(handle, n, known)}
+        quarantined = tuple(file for file in base.quarantined if not _is_gone(handle, file["path"], present))
         return Edit(after=after, quarantined=quarantined, source=source)
 
     commit(handle, PURGE, plan)
 
 
-def _missing(snapshot: Snapshot, present: set[str]) -> dict[int, str]:
-    """Return id -> path of the removed files that are no longer on storage. Files outside the directory are left out,
-    because nothing is known about them. `present`: the paths in the directory."""
+def _missing(handle: Handle, snapshot: Snapshot, present: set[str]) -> dict[int, str]:
+    """Return id -> path of the removed files that are no longer on storage."""
     removed = snapshot.removed_files().select(["file_id", "path"])
     pairs = zip(*(column.to_pylist() for column in removed.columns), strict=True)
-    return {number: path for number, path in pairs if path not in present and not is_uri(path)}
+    return {number: path for number, path in pairs if _is_gone(handle, path, present)}
+
+
+def _is_gone(handle: Handle, path: str, present: set[str]) -> bool:
+    """Return whether a path is no longer on storage. `present`: the paths in the directory, without those behind links,
+    of which nothing is known, as of paths outside the directory."""
+    return path not in present and not is_outside(path) and not handle.storage.has_link(path)
 
 
 def _kept_entries(snapshot: Snapshot, forgotten: Mapping[int, str]) -> Keep:

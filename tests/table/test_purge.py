@@ -150,6 +150,35 @@ def test_the_reason_of_a_quarantined_file_is_purged_with_the_file(tmp_path: Path
     assert traces(tmp_path, "secretkey") == []
 
 
+def test_what_is_behind_a_link_is_not_missing(tmp_path: Path) -> None:
+    """A purge does not list it. So it forgot that a file was removed, and the next sync added its rows again."""
+    make_file(tmp_path, "lake/a.parquet", {"x": [1]})
+    make_file(tmp_path, "other/b.parquet", {"x": [2]})
+    (tmp_path / "lake/link").symlink_to(tmp_path / "other")
+    table = ss.create(tmp_path / "lake")
+    (tmp_path / "other/bad.parquet").write_bytes(b"unfinished")
+    table.sync()
+    before = table.handle.instant
+    with table.transaction() as tx:
+        tx.remove(["link/b.parquet"])
+    table.purge(min_age=NOW)
+    assert table.handle.instant.quarantined == before.quarantined != ()
+    assert table.handle.instant.source["folders"].keys() == before.source["folders"].keys()
+    assert not table.sync().added and table.scan().to_table()["x"].to_pylist() == [1]
+
+
+def test_rule_45_a_purge_removes_no_folder_outside_the_table(tmp_path: Path) -> None:
+    make_file(tmp_path, "lake/a.parquet", {"x": [1]})
+    path = tmp_path / make_file(tmp_path, "other/b.parquet", {"x": [2]})
+    table = ss.create(tmp_path / "lake")
+    for verb in ("add_files", "remove"):
+        with table.transaction() as tx:
+            getattr(tx, verb)([str(path)])
+    path.unlink()
+    table.purge(min_age=NOW)
+    assert path.parent.is_dir()
+
+
 def test_statistics_of_a_dropped_column_are_purged(tmp_path: Path) -> None:
     table = lake(tmp_path)
     table.alter(drop="tail")
