@@ -387,6 +387,14 @@ def test_keys_of_a_join_lose_no_row(tmp_path: Path, count: int, kind: pa.DataTyp
     assert ss.sql(query, lake=table, dim=dimension).fetchall() == [(count,)]
 
 
+def test_infinite_keys_of_another_type_lose_no_row(tmp_path: Path) -> None:
+    """The infinite date is equal to the infinite timestamp, and counts another time."""
+    pq.write_table(pa.table({"day": pa.array([0, 2**31 - 1], pa.date32())}), tmp_path / "a.parquet")
+    dimension = pa.table({"ts": pa.array([2**63 - 1], pa.timestamp("us"))})
+    query = "SELECT count(*) FROM lake JOIN dim ON day = ts"
+    assert ss.sql(query, lake=ss.create(tmp_path), dim=dimension).fetchall() == [(1,)]
+
+
 def test_rows_with_nan_are_found(table: ss.Table) -> None:
     """Footers leave NaN out of their bounds, and NaN is the greatest value."""
     assert table.sql("SELECT count(*), max(amount) FROM self WHERE amount > 1000").fetchall()[0][0] == 16
