@@ -499,7 +499,7 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
         selects.append(f"SELECT {columns} FROM ({query.text})")
         tables |= query.tables
     if not selects:
-        nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
+        nulls = (f"CAST(NULL AS {_columns_of(schema)[name]}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
     return Source(" UNION ALL ".join(selects), tables, tasks)
 

@@ -493,6 +493,15 @@ def test_the_session_does_not_decide_which_instant_a_partition_is(tmp_path: Path
     assert found == [(1, 1_719_810_000), (2, 1_719_896_400)]
 
 
+def test_partitions_of_no_file_have_their_types(tmp_path: Path) -> None:
+    for n in (1, 2):
+        (tmp_path / f"n={n}").mkdir()
+        pq.write_table(pa.table({"k": [n]}), tmp_path / f"n={n}" / "a.parquet")
+    table = ss.create(tmp_path)
+    assert table.sql("SELECT max(n) + 1 FROM self WHERE n = 3").fetchall() == [(None,)]
+    assert table.sql("SELECT n, k FROM self WHERE n = 3").types == table.sql("SELECT n, k FROM self").types
+
+
 def test_partitions_renamed_and_new_columns(tmp_path: Path) -> None:
     rows = pa.table({"day": ["a", "a", "b", "b"], "n": pa.array([1, 2, 3, 4], pa.int32()), "f": [1.0, None, 3.0, 4.0]})
     for day in "ab":
