@@ -88,8 +88,10 @@ def _number(text: str, type_name: str) -> list[Any]:
         return ["constant", type_name, str(int(value))]
     if type_name in ("FLOAT", "DOUBLE"):
         return ["constant", type_name, repr(float(value))]
-    scale = int(type_name.partition(",")[2].rstrip(")"))
-    return ["constant", type_name, str(round(value, scale))]
+    rounded = round(value, int(type_name.partition(",")[2].rstrip(")")))
+    if value != rounded:  # DuckDB rounds a half away from zero
+        raise NotUnderstoodError
+    return ["constant", type_name, str(rounded)]
 
 
 def sql_of(node: Tree, name: Callable[[str], str] = quoted) -> str:

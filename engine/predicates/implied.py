@@ -16,7 +16,7 @@ from .ast import FLIPPED, And, Comparison, In, Node, StartsWith
 from .coerce import is_text
 from .duckdb_engine import Interval
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
-from .literals import DAY_NS, Column, Literal, Temporal, days_from_civil
+from .literals import DAY_NS, INFINITE_NS, NS_PER_UNIT, Column, Literal, Temporal, days_from_civil
 from .sql_operands import Operands
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
@@ -95,28 +95,32 @@ def _date_trunc(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands
 
 def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: Operands) -> Node | None:
     """Apply f(x) <= x < f(x) + unit: f(x) < m and f(x) <= m imply x < m + unit; f(x) > m and f(x) >= m imply x >= m."""
-    column, slack = _time_column(operand, reader)
-    if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
+    column, slack, last = _time_column(operand, reader)
+    if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp") or abs(value.ns) in INFINITE_NS:
         return None
-    return _between(column, op, value.ns - slack, value.ns + unit_ns + slack)
+    return _between(column, op, value.ns - slack, value.ns + unit_ns + slack, last)
 
 
-def _between(column: Column, op: str, first: int, stop: int) -> Node:
-    """Return the part of first <= x < stop that follows from f(x) op m, if the whole range follows from f(x) = m."""
-    start, end = (Literal(Temporal("timestamp", ns)) for ns in (first, stop))
+def _between(column: Column, op: str, first: int, stop: int, last: int) -> Node:
+    """Return the part of first <= x < stop that follows from f(x) op m, if the whole range follows from f(x) = m.
+    DuckDB's infinite x, `last` and -`last`, are beyond every m, which is finite."""
+    start, end = (Literal(Temporal("timestamp", ns)) for ns in (min(first, last), max(stop, 1 - last)))
     parts = (Comparison(">=", column, start), Comparison("<", column, end))
     return And(parts) if op == "=" else parts[1 if op in ("<", "<=") else 0]
 
 
-def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int]:
-    """Return a column of instants, and by how many nanoseconds DuckDB may round its values before it uses them."""
+def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int, int]:
+    """Return a column of instants, by how many nanoseconds DuckDB may round its values before it uses them, and the
+    nanoseconds of its infinite value."""
     while operand.op == "cast" and "_NS" in operand.children[0].type:  # a cast to microseconds
         operand = operand.children[0]
     column = reader.column(operand)
     dtype = reader.type_of(column)
     if dtype is None or not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
         raise NotUnderstoodError
-    return column, 1_000 if pa.types.is_timestamp(dtype) and dtype.unit == "ns" else 0
+    if pa.types.is_date(dtype):
+        return column, 0, DAY_NS * (2**31 - 1)
+    return column, 1_000 if dtype.unit == "ns" else 0, NS_PER_UNIT[dtype.unit] * (2**63 - 1)
 
 
 def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
@@ -124,7 +128,7 @@ def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> N
     operand = call.children[-1]
     if call.op == "date_part" and str(call.children[0].value).lower() != "year":
         return None
-    column, slack = _time_column(operand, reader)
+    column, slack, last = _time_column(operand, reader)
     if type(value) is not int or value not in _YEARS:
         return None
     first, stop = (days_from_civil(y, 1, 1) * DAY_NS for y in (value, value + 1))
@@ -132,14 +136,14 @@ def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> N
         stop = first
     elif op == ">":
         first = stop
-    return _between(column, op, first - slack, stop + slack)
+    return _between(column, op, first - slack, stop + slack, last)
 
 
 def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """Apply: ts + d is between ts + least and ts + most: months have 28 to 31 days, and the day may be cut by 3."""
-    column, slack = _time_column(call.children[0], reader)
+    column, slack, last = _time_column(call.children[0], reader)
     (step,) = reader.constants(tree.children[1:2], call.children[1:2])
-    if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
+    if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp") or abs(value.ns) in INFINITE_NS:
         return None
     if isinstance(step, int) and not isinstance(step, bool):  # a date and days
         step = Interval(0, step, 0)
@@ -150,7 +154,7 @@ def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> 
     ends = [exact + step.months * days * DAY_NS for days in (28, 31)]
     cut = 3 * DAY_NS if step.months else 0
     least, most = sorted(sign * end for end in ends)
-    return _between(column, op, value.ns - most - cut - slack, value.ns - least + cut + slack + 1)
+    return _between(column, op, value.ns - most - cut - slack, value.ns - least + cut + slack + 1, last)
 
 
 # -- numbers and texts ------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ _DECIMAL_EXPONENT_MAX = 1_000
 _INTEGER_BITS_MAX = 3_325  # for 1,000 digits and one more, which a decimal may also have
 _INTEGER_END = 1 << 256
 NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
+INFINITE_NS = {(2**31 - 1) * DAY_NS, *((2**63 - 1) * ns for ns in NS_PER_UNIT.values())}  # DuckDB's dates, timestamps
 UUID_BYTES = 16
 _NS_PER_NUMPY_UNIT = {**NS_PER_UNIT, "m": 60 * _SECOND_NS, "h": 3_600 * _SECOND_NS, "D": DAY_NS, "W": 7 * DAY_NS}
 _EPOCH = dt.datetime(1970, 1, 1)

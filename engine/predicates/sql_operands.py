@@ -22,6 +22,7 @@ from .sql_allowed import place_of, text_of
 _AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or a different one
 _MEMBERS_MAX = 1000
 _TIMES = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP WITH TIME ZONE": "timestamp"}  # DuckDB's zone is UTC
+INSTANTS = ("DATE", "TIMESTAMP")  # how the names of these types begin
 _ISO = re.compile(r"[1-9]\d{3}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{1,6})?)?", re.ASCII)
 
 
@@ -58,7 +59,7 @@ class Operands:
         """Return the elements of the list column of an operand. Raise NotUnderstoodError as `column` does."""
         while operand.op == "cast":
             source, target = operand.children[0].type, operand.type
-            if not source.endswith("[]") or not target.endswith("[]"):
+            if not source.endswith("[]") or not target.endswith("[]") or source.startswith(INSTANTS):
                 raise NotUnderstoodError
             if not self.keeps_values(source.removesuffix("[]"), target.removesuffix("[]")):
                 raise NotUnderstoodError

@@ -24,10 +24,10 @@ from .coerce import is_text
 from .duckdb_engine import plan
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, constant_of, nodes_of, parsed, same_operands
 from .implied import implied_by, implied_of_elements
-from .literals import Literal
+from .literals import INFINITE_NS, Literal, Operand, Temporal
 from .parameters import LENGTH_MAX, with_values
 from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, sides_of_any, text_of
-from .sql_operands import Operands
+from .sql_operands import INSTANTS, Operands
 
 _known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, because programs repeat them
 _KNOWN_MAX, _KNOWN_LENGTH_MAX = 256, 10_000
@@ -233,11 +233,9 @@ class _Reader:
         return self._call(op, trees, operands)
 
     def _comparison(self, op: str, trees: Sequence[Parsed], operands: Sequence[Bound]) -> Node:
-        sides = []
-        for tree, operand in zip(trees, operands, strict=True):
-            sides.append(
-                self._operands.column(operand) if operand.has_columns() else self._operands.literal(tree, operand)
-            )
+        read, pairs = self._operands, zip(trees, operands, strict=True)
+        sides = [read.column(one) if one.has_columns() else read.literal(tree, one) for tree, one in pairs]
+        _check_infinite(operands, sides)
         return Comparison(op, *sides)
 
     def _in(self, is_negated: bool, tree: Parsed, operands: Sequence[Bound]) -> Node:
@@ -250,6 +248,7 @@ class _Reader:
                 raise NotUnderstoodError
             return In(column, long_list, is_negated)
         values = self._operands.literals(tree.children[1:], operands[1:])
+        _check_infinite(operands, values)
         return In(column, tuple(values), is_negated)
 
     def _call(self, name: str, trees: Sequence[Parsed], operands: Sequence[Bound]) -> Node:
@@ -268,3 +267,13 @@ class _Reader:
             raise NotUnderstoodError
         like = Like(column, texts[0], escape)  # type: ignore[arg-type]
         return Not(like) if _LIKES[name] else like
+
+
+def _check_infinite(operands: Sequence[Bound], sides: Sequence[Operand]) -> None:
+    """Raise NotUnderstoodError if a column of instants is cast, and compared with another or with an infinite instant:
+    infinite times of two types are equal for DuckDB, and their counts are not."""
+    columns = [one for one in operands if one.has_columns()]
+    counts = {abs(one.value.ns) for one in sides if isinstance(one, Literal) and isinstance(one.value, Temporal)}
+    is_cast = any(one.op == "cast" and one.type.startswith(INSTANTS) for one in columns)
+    if is_cast and (len(columns) > 1 or counts & INFINITE_NS):
+        raise NotUnderstoodError

@@ -29,7 +29,7 @@ from ..predicates import And, Constant, Node, col, prepare
 from ..predicates.coerce import is_exact_widening
 from ..predicates.duckdb_engine import duckdb_type, message_of
 from ..predicates.duckdb_trees import Bound, NotUnderstoodError, arrow_type, nodes_of
-from ..predicates.literals import quoted, string_sql
+from ..predicates.literals import INFINITE_NS, literal_value, quoted, string_sql
 from ..stale import check_answers
 from .bounds import bounds_of, end_of_first, value_of
 from .duckdb_connection import cursor, is_supported, query_connection
@@ -345,7 +345,8 @@ class _Query:
             where = " AND ".join([f"{key} IS NOT NULL", *conditions])
             query = f"SELECT DISTINCT {key} FROM {other.full_name} WHERE {where} LIMIT {KEYS_MAX + 1}"
             found = self._session.run(query).to_arrow_table().column(0)
-            if len(found) <= KEYS_MAX:
+            ends = map(literal_value, pc.min_max(found).values()) if value.op == "cast" else ()
+            if len(found) <= KEYS_MAX and not INFINITE_NS & {abs(getattr(end, "ns", 0)) for end in ends}:
                 use.conditions.append(f"{quoted(name)} is among {len(found):,} keys of {other.name}")
                 if len(found) <= LISTED_KEYS_MAX:
                     return prepare(col(name).is_in(found), use.table.schema)
@@ -498,7 +499,7 @@ def _written(planning: PlannedScan, prefix: str) -> Source:
         selects.append(f"SELECT {columns} FROM ({query.text})")
         tables |= query.tables
     if not selects:
-        nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
+        nulls = (f"CAST(NULL AS {_columns_of(schema)[name]}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
     return Source(" UNION ALL ".join(selects), tables, tasks)
 

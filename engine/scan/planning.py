@@ -26,17 +26,8 @@ from ..indexes.derived import names_by_path
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level, with_optional_fields
-from ..predicates import (
-    Constant,
-    Node,
-    brief,
-    columns_of,
-    columns_read,
-    prepare,
-    top_columns,
-    unknowns,
-    with_implied,
-)
+from ..predicates import Constant, Node, bind, brief, columns_of, columns_read, prepare, top_columns, unknowns
+from ..predicates.bound import with_implied
 from ..state import Instant
 from ..state.manifest import any_of
 from ..state.snapshot import LogTail, Snapshot
@@ -169,7 +160,8 @@ class PlannedScan:
         limits = [n for n in (self.limit, limit) if n is not None]
         columns = self.columns if columns is None else tuple(columns)
         request = replace(self.request, columns=columns, fields=None, limit=min(limits) if limits else None)
-        return self._again(request, where)
+        own = pa.schema([self.instant.schema.field(name) for name in self.columns])  # another may be named like a path
+        return self._again(request, bind(where, own))
 
     def of_columns(self, columns: Sequence[str]) -> PlannedScan:
         """The scan of all matching rows, in other columns and in no order."""

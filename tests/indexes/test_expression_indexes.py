@@ -61,6 +61,11 @@ CASES = [  # the expression, a predicate that it serves, and one that uses anoth
     ("n + 1", "n + 1 = 14", "n + 2 = 14"),
     ("date_trunc('hour', ts)", "date_trunc('hour', ts) = TIMESTAMP '2024-01-01 02:00:00'", "hour(ts) + 1 = 3"),
     ("substr(email, 5, 2)", "substr(email, 5, 2) = '12'", "substr(email, 5, 3) = '12@'"),
+    (
+        "greatest(n::DECIMAL(9, 2), 2.12)",
+        "greatest(n::DECIMAL(9, 2), 2.12) = 14",
+        "greatest(n::DECIMAL(9, 2), 2.125::DECIMAL(9, 2)) = 2.13",
+    ),
     ("x * 2", "x * 2 = 'nan'::DOUBLE AND id < 9", "x * 3 = 'nan'::DOUBLE AND id + 0 < 9"),
 ]
 
@@ -191,6 +196,7 @@ REFUSED = [
     ("date_trunc('hour', ts::TIMESTAMPTZ)", "time zone"),
     ("strftime(ts::TIMESTAMPTZ, '%H')", "time zone"),
     ("CASE WHEN n > 1 THEN 1 ELSE 2 END", "cannot be indexed"),
+    ("least(n::DECIMAL(9, 2), 1.005::DECIMAL(9, 2))", "cannot be indexed"),
     ("id, n", "."),
     ("lower(email", "."),
 ]

@@ -80,6 +80,39 @@ def test_dates_and_nanoseconds(times: tuple[ss.Table, duckdb.DuckDBPyConnection]
         _check(*times, f"{call} {op} DATE '1970-01-01'")
 
 
+@pytest.fixture(scope="module")
+def infinite(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, duckdb.DuckDBPyConnection]:
+    """DuckDB's infinite times are the last and the first count of each type."""
+    counts = {bits: [2 ** (bits - 1) - 1, 1 - 2 ** (bits - 1), 0, None] for bits in (32, 64)}
+    days = pa.array(counts[32], pa.date32())
+    columns = {"day": days, "days": pa.ListArray.from_arrays(range(5), days)}
+    for unit in ("ms", "us", "ns"):
+        columns[unit] = pa.array(counts[64], pa.timestamp(unit))
+    columns["tz"] = columns["us"].cast(pa.timestamp("us", "UTC"))
+    table, connection = _lake(tmp_path_factory.mktemp("infinite"), columns)
+    table.create_index("days", kind="bloom")
+    return table, connection
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["day = TIMESTAMP 'infinity'", "day::TIMESTAMP >= '-infinity'", "ms != TIMESTAMP 'infinity'", "day < us", "us = ms",
+     "ms >= tz", "day IN (TIMESTAMP '2024-01-01', TIMESTAMPTZ '-infinity')", "us::DATE = DATE 'infinity'",
+     "day BETWEEN TIMESTAMP '-infinity' AND TIMESTAMP 'infinity'", "us - INTERVAL 1 DAY = 'infinity'",
+     "ns::DATE > DATE '2300-01-01'", "ns + INTERVAL 10 YEARS < TIMESTAMP '1680-01-01'",
+     "list_has_any(days, [TIMESTAMP 'infinity', TIMESTAMP '2024-01-01'])"],
+)  # fmt: skip
+def test_infinite_times_are_equal_in_every_type(
+    infinite: tuple[ss.Table, duckdb.DuckDBPyConnection], where: str
+) -> None:
+    _check(*infinite, where, prunes=False)
+
+
+@pytest.mark.parametrize("where", ["us <= '-infinity'", "day < DATE 'infinity'", "ms > TIMESTAMP '2024-01-01'"])
+def test_infinite_times_prune(infinite: tuple[ss.Table, duckdb.DuckDBPyConnection], where: str) -> None:
+    _check(*infinite, where)
+
+
 @pytest.mark.parametrize("op", ["<", ">=", "="])
 @pytest.mark.parametrize("zone", ["", "+02", "-02"])
 def test_the_zone_of_a_text(times: tuple[ss.Table, duckdb.DuckDBPyConnection], op: str, zone: str) -> None:

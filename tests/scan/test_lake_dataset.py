@@ -160,6 +160,9 @@ def test_a_fields_path_that_is_also_a_columns_name_is_refused(tmp_path: Path) ->
     assert dataset.count_rows(pc.field("s.u") == 1) == 1
     with pytest.raises(ss.PredicateError, match=r"'s\.u'"):
         dataset.count_rows(pc.field("s", "u") == 5)
+    chosen = ss.open(tmp_path).scan(columns=["s"]).dataset()  # here the path is a field's
+    assert chosen.to_table(filter=pc.field("s", "u") == 5).num_rows == chosen.count_rows(pc.field("s", "u") == 5) == 1
+    assert chosen.count_rows(pc.field("s", "u") == 1) == 0
 
 
 _MEMBERS = """

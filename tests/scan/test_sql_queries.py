@@ -387,6 +387,14 @@ def test_keys_of_a_join_lose_no_row(tmp_path: Path, count: int, kind: pa.DataTyp
     assert ss.sql(query, lake=table, dim=dimension).fetchall() == [(count,)]
 
 
+def test_infinite_keys_of_another_type_lose_no_row(tmp_path: Path) -> None:
+    """The infinite date is equal to the infinite timestamp, and counts another time."""
+    pq.write_table(pa.table({"day": pa.array([0, 2**31 - 1], pa.date32())}), tmp_path / "a.parquet")
+    dimension = pa.table({"ts": pa.array([2**63 - 1], pa.timestamp("us"))})
+    query = "SELECT count(*) FROM lake JOIN dim ON day = ts"
+    assert ss.sql(query, lake=ss.create(tmp_path), dim=dimension).fetchall() == [(1,)]
+
+
 def test_rows_with_nan_are_found(table: ss.Table) -> None:
     """Footers leave NaN out of their bounds, and NaN is the greatest value."""
     assert table.sql("SELECT count(*), max(amount) FROM self WHERE amount > 1000").fetchall()[0][0] == 16
@@ -483,6 +491,15 @@ def test_the_session_does_not_decide_which_instant_a_partition_is(tmp_path: Path
     connection.execute("SET TimeZone = 'America/New_York'")
     found = ss.sql("SELECT k, epoch(t)::BIGINT FROM lake ORDER BY k", lake=table, con=connection).fetchall()
     assert found == [(1, 1_719_810_000), (2, 1_719_896_400)]
+
+
+def test_partitions_of_no_file_have_their_types(tmp_path: Path) -> None:
+    for n in (1, 2):
+        (tmp_path / f"n={n}").mkdir()
+        pq.write_table(pa.table({"k": [n]}), tmp_path / f"n={n}" / "a.parquet")
+    table = ss.create(tmp_path)
+    assert table.sql("SELECT max(n) + 1 FROM self WHERE n = 3").fetchall() == [(None,)]
+    assert table.sql("SELECT n, k FROM self WHERE n = 3").types == table.sql("SELECT n, k FROM self").types
 
 
 def test_partitions_renamed_and_new_columns(tmp_path: Path) -> None:
