@@ -260,7 +260,7 @@ def type_sql(dtype: pa.DataType) -> str:
 @functools.cache
 def arrow_type(name: str) -> pa.DataType | None:
     """Return the Arrow type of DuckDB's type; None for one that is not compared here."""
-    if name.startswith("DECIMAL("):
+    if name.startswith("DECIMAL(") and name.endswith(")"):
         width, scale = name.removeprefix("DECIMAL(").rstrip(")").split(",")
         return pa.decimal128(int(width), int(scale))
     return _ARROW_TYPES.get(name)

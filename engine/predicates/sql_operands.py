@@ -45,7 +45,10 @@ class Operands:
                 raise NotUnderstoodError
             operand = operand.children[0]
         if not self.computes:
-            return Column(self._path(operand))
+            column = Column(self._path(operand))
+            if self.type_of(column) == pa.duration("ns"):  # DuckDB cuts it to microseconds
+                raise NotUnderstoodError
+            return column
         node = tree_of(operand, self._path)
         dtype = value_type(node)
         if dtype is None or node[0] == "constant":

@@ -118,8 +118,8 @@ class FirstRows:
         tasks = plan.tasks_of(selected, key.column)
         values = pa.concat_arrays([values.cast(self.dtype) for _, values in parts])
         # An index has one zero and one NaN.
-        is_stored = not pa.types.is_floating(self.dtype) and self.context.schema.field(key.column).type == self.dtype
-        if self._kept != (key.column,) or not is_stored:
+        is_stored = self._kept == (key.column,) and not pa.types.is_floating(self.dtype)
+        if not is_stored or self.context.schema.field(key.column).type != self.dtype:
             self._kept = ()
             self.context = plan.context_for((top_level(plan.instant.schema, key.column),), key.column)
         numbers = {file_id: number for number, file_id in enumerate(selected.ids.tolist())}

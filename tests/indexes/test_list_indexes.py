@@ -136,6 +136,11 @@ def test_random_lists_return_what_duckdb_does(data: st.DataObject, tmp_path_fact
         assert found(table, where) == once + [100 + i for i in once], where
 
 
+def test_a_list_of_decimals_is_left_to_duckdb(tmp_path: Path) -> None:
+    table = lake(tmp_path, [[7], [8], None, []], pa.list_(pa.int64()), None)
+    assert found(table, "tags = [7.0]") == [0] and table.scan("tags = [7.5]").count() == 0
+
+
 def test_text_that_equals_a_number_is_not_pruned(tmp_path: Path) -> None:
     """`= ANY` may cast otherwise than `list_contains`, and DuckDB 2.0 refuses to: nothing is concluded."""
     for index in KINDS:

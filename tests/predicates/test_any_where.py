@@ -112,6 +112,17 @@ def test_a_number_that_duckdb_cannot_cast_to_the_columns_decimal_is_refused(tmp_
     assert _by_us(table, ss.col("d") < 5) == [0, 1] and _by_us(table, ss.col("d") > 1.5) == []
 
 
+def test_spans_in_nanoseconds_are_cut_as_by_duckdb(tmp_path: Path) -> None:
+    spans = pa.array([999, 1_000, 1_500, -1, None], pa.duration("ns"))
+    rows = pa.table({"n": range(5), "span": spans, "whole": pa.array([0, 1, 2, 0, 0], pa.duration("us"))})
+    for n in range(5):
+        pq.write_table(rows.slice(n, 1), tmp_path / f"{n}.parquet")
+    table, connection = ss.create(tmp_path), duckdb.connect()
+    connection.register("lake", rows)
+    for where in ("span = INTERVAL 1 MICROSECOND", "span < INTERVAL 0 SECOND", "span = whole", "span IS NULL"):
+        assert _by_us(table, where) == _by_duckdb(connection, where), where
+
+
 def test_decimals_of_more_digits_than_duckdb_has(tmp_path: Path) -> None:
     """A comparison of the column itself is exact; DuckDB can evaluate no other."""
     values = [decimal.Decimal(text) for text in ("0.1", "5", "2.5", "9007199254740993")] + [None]

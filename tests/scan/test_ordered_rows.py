@@ -205,6 +205,16 @@ def test_a_secondary_index_names_the_first_rows_of_scattered_values(sorted_lake:
     assert nulls.to_pylist() == [None, -1]
 
 
+def test_a_secondary_index_on_a_field_names_the_first_rows(tmp_path: Path) -> None:
+    for n in range(3):
+        make_file(tmp_path, f"{n}.parquet", {"n": [n, n + 3], "st": [{"a": 5 - n}, {"a": None}]})
+    table = ss.create(tmp_path)
+    table.create_index("st.a", kind="secondary")
+    for columns in (None, ["n"], ["st.a"]):
+        rows = table.scan(order_by="st.a", limit=2, columns=columns).to_table()
+        assert rows.column(0).to_pylist() == ([3, 4] if columns == ["st.a"] else [2, 1])
+
+
 def test_what_is_read_later_of_the_first_rows_belongs_to_them(tmp_path: Path) -> None:
     """Of row groups with few, many, and few winners; -0.0 and NaN as the files have them; nulls; deleted rows apart."""
     values = [float(i) if i % 20 == 0 or 200 <= i < 400 else -float(i) for i in range(600)]
