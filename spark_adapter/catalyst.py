@@ -283,8 +283,8 @@ def _literal(node: Any, value: Any) -> Tree:
 
 def _value(kind: str, text: str) -> Value | None:
     """A value of Catalyst's by its type and text: dates are days, timestamps microseconds since 1970."""
-    if kind == "STRING":  # of another collation it has a longer name
-        return Value("string", text)
+    if kind == "STRING":  # of another collation it has a longer name; Java reads bytes that are not UTF-8 as U+FFFD
+        return None if "\ufffd" in text else Value("string", text)
     if kind in _INTEGERS:
         return Value("int", int(text))
     if kind == "DOUBLE":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,3 +86,10 @@ def test_first_rows_are_refreshed_and_explained(spark, tmp_path: Path) -> None:
         assert [row["k"] for row in frame.collect()] == [5, 3]
         assert [row["k"] for row in sks.refresh(frame).collect()] == [9, 5]
     assert '"k" >= 3' in sks.explain(frames[0])
+
+
+def test_nanoseconds_are_ordered_by_their_microseconds(spark, tmp_path: Path) -> None:
+    """So Spark sorts all rows, and those of the limit are the first of them."""
+    rows = pa.table({"t": pa.array([1000, 1500, 1700, 3000], pa.timestamp("ns")), "k": [1, 3, 2, 0]})
+    frame = partial(sks.scan, spark, make_lake(tmp_path, [rows]), order_by=["t", ("k", "desc")])
+    assert [row.k for row in frame(limit=2).collect()] == [row.k for row in frame().collect()][:2] == [3, 2]

@@ -22,6 +22,7 @@ from example_counts import only_in_test_all
 from lake_strategies import make_file, make_lake
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 
@@ -108,6 +109,17 @@ def test_every_form_of_a_predicate(spark: SparkSession, lake: Path) -> None:
     assert _rows(sks.scan(spark, lake, pc.field("k").isin(pa.array([5, 700], pa.int16())))) == wanted
     assert sks.scan(spark, lake, (pc.field("k") * 2 == 10) & (pc.field("k") > 1)).count() == 1
     assert sks.scan(spark, lake, "k < 1000", columns=[]).count() == 1000
+
+
+@pytest.mark.parametrize("where", ["s = cast(X'80' as string)", "s IN ('b', cast(X'80' as string))"])
+def test_a_text_that_is_not_utf8_is_left_to_spark(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    rows = "SELECT 1 k, cast(X'80' as string) s UNION ALL SELECT 2, 'a' UNION ALL SELECT 3, '\ufffd'"
+    spark.sql(rows).coalesce(1).write.parquet(str(tmp_path / "lake"))
+    sks.create(spark, str(tmp_path / "lake"))
+    for asked in (where, F.expr(where)):
+        assert [row.k for row in sks.scan(spark, str(tmp_path / "lake"), asked).collect()] == [1]
+    with pytest.raises(ss.PredicateError):
+        sks.delete(spark, str(tmp_path / "lake"), where)
 
 
 def test_union_and_join_of_scans_with_different_predicates(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
