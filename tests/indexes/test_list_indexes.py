@@ -137,8 +137,10 @@ def test_random_lists_return_what_duckdb_does(data: st.DataObject, tmp_path_fact
 
 
 def test_a_list_of_decimals_is_left_to_duckdb(tmp_path: Path) -> None:
-    table = lake(tmp_path, [[7], [8], None, []], pa.list_(pa.int64()), None)
-    assert found(table, "tags = [7.0]") == [0] and table.scan("tags = [7.5]").count() == 0
+    lists = [[7], [8], None, []]
+    table = lake(tmp_path, lists, pa.list_(pa.int64()), None)
+    for where in ("tags = [7.0]", "tags = [7.5]"):  # DuckDB 1.4 rounds 7.5
+        assert found(table, where) == expected(rows_of(lists, pa.list_(pa.int64())), where)
 
 
 def test_text_that_equals_a_number_is_not_pruned(tmp_path: Path) -> None:

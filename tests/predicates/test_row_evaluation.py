@@ -19,6 +19,7 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from library_versions import has
 from predicate_strategies import (
     COLUMN_TYPES,
     DECIMALS,
@@ -219,7 +220,7 @@ def test_columns_of_two_types_compare():
         ("f > i", [True, True, None]),
         ("d = i", [False, True, None]),
         ("d >= l", [True, True, None]),
-        ("t = n", [True, False, True]),
+        *([("t = n", [True, False, True])] if has("duckdb", 2) else []),  # before, it lacked the cast
         ("t > day", [False, True, True]),
         ("s <=> b", [True, False, False]),
         ("f = f", [True, True, True]),
