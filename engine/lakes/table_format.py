@@ -177,7 +177,9 @@ def file_fingerprint(storage: Storage, path: str) -> str | None:
 
 
 def table_path(storage: Storage, path: str) -> str:
-    """Return a decoded path or URI of a log as in the manifest."""
+    """Return a decoded path or URI of a log as in the manifest. Raise CorruptionError if it names no file."""
+    if not path or "\0" in path:
+        raise CorruptionError(f"the log has a file of the path {path!r}", path=storage.uri, check="path of a file")
     return relative_path(storage, local_path(path))
 
 

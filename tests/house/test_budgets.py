@@ -24,7 +24,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/storage": (1_987, 8),
     "engine/tasks": (1_226, 7),
     "engine/predicates": (5_939, 22),
-    "engine/lakes": (3_781, 18),
+    "engine/lakes": (3_783, 18),
     "spark_adapter": (5_300, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_016, 44),
