@@ -193,7 +193,7 @@ def _bounded(table: Table, where: object, order_by: OrderBy | None, limit: int, 
     key = first().planning.order_by[0]
     rows = first(columns=[top_level(table.schema, key.column)]).to_table()
     last = leaf_array(rows, key.column)[-1] if rows.num_rows == limit else pa.scalar(None)
-    is_ns = last.type == pa.timestamp("ns", getattr(last.type, "tz", None))  # Spark sorts by microseconds
+    is_ns = pa.types.is_timestamp(last.type) and last.type.unit == "ns"  # Spark sorts by microseconds
     if not last.is_valid or is_ns or (pa.types.is_floating(last.type) and math.isnan(last.as_py())):
         return where
     column = col(key.column)

@@ -27,6 +27,7 @@ from ...base.caching import cached_property
 from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
+from ..storage.threads import prefetched
 from . import ICEBERG, METADATA_ENDING
 from .column_naming import Columns
 from .iceberg_catalog import CatalogTable, live_entries, manifests_of, metadata_text, pyiceberg_options, static_table
@@ -48,7 +49,7 @@ _FOLDER = "metadata"
 _SNAPSHOT = "#snapshot="  # in a position: separates a metadata file and an older snapshot in it
 _HINT = f"{_FOLDER}/version-hint.text"
 _HINT_BYTES_MAX, _DIGITS_MAX = 4096, 18
-_GZIP_ENDINGS = (".gz.metadata.json", ".metadata.json.gz")
+_ENDINGS = (METADATA_ENDING, ".gz.metadata.json", ".metadata.json.gz")
 _NUMBERED = re.compile(r"v?(\d+)(?:-.*)?(?:\.gz)?\.metadata\.json(?:\.gz)?\Z", re.ASCII)
 _DELETED_PATH_ID = 2147483546  # reserved field id of `file_path` in position delete files
 
@@ -171,10 +172,16 @@ class IcebergSource:
 
     def _hadoop_path(self, number: int) -> str | None:
         """Return the metadata file of a number in a table of a Hadoop catalog; None if there is none."""
-        for ending in (METADATA_ENDING, *_GZIP_ENDINGS):
-            with contextlib.suppress(FileMissingError):
-                return self._storage.stat(f"{_FOLDER}/v{number}{ending}").path
-        return None
+        paths = [f"{_FOLDER}/v{number}{ending}" for ending in _ENDINGS]
+        threads = len(paths) if self._storage.is_remote else 0  # so that a store is waited for once
+        found = prefetched(self._exists, paths, threads, "skipstone-metadata")
+        return next((path for path, exists in zip(paths, list(found), strict=True) if exists), None)
+
+    def _exists(self, path: str) -> bool:
+        with contextlib.suppress(FileMissingError):
+            self._storage.stat(path)
+            return True
+        return False
 
 
 class _Snapshot:
@@ -254,11 +261,8 @@ class _Snapshot:
         added_entries = {
             e.data_file.file_path: e for e in self._entries(now.data[p] for p in now.data if p not in before.data)
         }
-        kept = set()  # files of another manifest, in the same partition
-        for entry in gone:
-            path = entry.data_file.file_path
-            if path in added_entries and _partition_key(entry) == _partition_key(added_entries[path]):
-                kept.add(path)
+        moved = ((e, added_entries[path]) for e in gone if (path := e.data_file.file_path) in added_entries)
+        kept = {e.data_file.file_path for e, now in moved if _partition_key(e) == _partition_key(now)}
         added = [entry for path, entry in added_entries.items() if path not in kept]
         removed_paths = {entry.data_file.file_path for entry in gone} - kept
         return Changes(self._files(added, {}), frozenset(table_path(self.storage, path) for path in removed_paths))

@@ -191,7 +191,8 @@ class _Work:
         """`keyed`: the rows with whose keys files are compared. `inserts`: add those of them whose key no row has."""
         self._handle, self._planning, self._options = handle, planning, options
         self._keyed, self._inserts = keyed, keyed if inserts else None
-        self._exchange, exchange.base = exchange, planning.instant
+        self._exchange = exchange
+        exchange.base = planning.instant  # the handle may have moved since the exchange began
         self._files = old_files(planning, planning.readable_tasks())
         self._done, self._lock, self._is_stopped = 0, threading.Lock(), False
 

@@ -26,8 +26,18 @@ from ..indexes.derived import names_by_path
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level, with_optional_fields
-from ..predicates import Constant, Node, bind, brief, columns_of, columns_read, prepare, top_columns, unknowns
-from ..predicates.bound import with_implied
+from ..predicates import (
+    Constant,
+    Node,
+    bind,
+    brief,
+    columns_of,
+    columns_read,
+    prepare,
+    top_columns,
+    unknowns,
+    with_implied,
+)
 from ..state import Instant
 from ..state.manifest import any_of
 from ..state.snapshot import LogTail, Snapshot

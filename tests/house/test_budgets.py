@@ -17,18 +17,18 @@ BUDGETS = {  # room: (lines, files)
     "hfile_like": (5_270, 24),
     ".": (1_745, 12),  # base/ and the modules of the root
     "engine/parquet": (1_776, 9),
-    "engine/scan": (8_608, 30),
+    "engine/scan": (8_618, 30),
     "serve": (1_099, 8),
-    "engine/commit": (4_710, 16),
+    "engine/commit": (4_711, 16),
     "engine/state": (4_187, 15),
     "engine/storage": (1_987, 8),
     "engine/tasks": (1_226, 7),
     "engine/predicates": (5_939, 22),
-    "engine/lakes": (3_783, 18),
+    "engine/lakes": (3_788, 18),
     "spark_adapter": (5_300, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_016, 44),
-    "engine/rows_by_key": (1_394, 7),
+    "engine/rows_by_key": (1_395, 7),
     "bench": (3_899, 25),
     "engine": (5_580, 27),  # its own modules, and advice/
 }

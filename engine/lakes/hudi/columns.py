@@ -59,10 +59,10 @@ class HudiColumns:
         if properties.get("hoodie.populate.meta.fields", "true") != "false":
             meta_fields = [
                 *META_FIELDS,
-                *([_OPERATION] if _is_set(properties, "hoodie.allow.operation.metadata.field") else []),
+                *([_OPERATION] if is_set(properties, "hoodie.allow.operation.metadata.field") else []),
             ]
             fields = [*(pa.field(name, pa.string()) for name in meta_fields if name not in names), *fields]
-        is_dropped = _is_set(properties, "hoodie.datasource.write.drop.partition.columns")
+        is_dropped = is_set(properties, "hoodie.datasource.write.drop.partition.columns")
         if self._fields and is_dropped:
             self._check_dropped(fields, where)
             partitioning = tuple(self._fields)
@@ -107,16 +107,16 @@ class HudiColumns:
             levels = [path]
         if len(levels) != len(names):
             raise NotReadableError(f"{path}: a partition path that does not have {len(names)} levels, as {names}")
-        if _is_set(self.properties, "hoodie.datasource.write.hive_style_partitioning"):
+        if is_set(self.properties, "hoodie.datasource.write.hive_style_partitioning"):
             if any(not level.startswith(f"{name}=") for name, level in zip(names, levels, strict=True)):
                 raise NotReadableError(f"{path}: a partition path that does not name {', '.join(names)}")
             levels = [level[len(name) + 1 :] for name, level in zip(names, levels, strict=True)]
-        if _is_set(self.properties, "hoodie.datasource.write.partitionpath.urlencode"):
+        if is_set(self.properties, "hoodie.datasource.write.partitionpath.urlencode"):
             levels = [unquote(level) for level in levels]
         return [None if level == NULL_VALUE else level for level in levels]
 
 
-def _is_set(properties: Mapping[str, str], name: str) -> bool:
+def is_set(properties: Mapping[str, str], name: str) -> bool:
     return properties.get(name, "false").lower() == "true"
 
 

@@ -23,6 +23,7 @@ from ....errors import NotReadableError
 from ...state.manifest import BASE, DELETE, LOG, ROLLBACK
 from ...storage import Entry, Storage
 from ...storage.threads import prefetched
+from .columns import is_set
 from .log_blocks import COMMAND, CORRUPT, DATA, LogBlock, log_blocks
 from .timeline import FOLDER, HudiTimeline
 
@@ -257,7 +258,7 @@ def merge_of(properties: Mapping[str, str], schema: pa.Schema) -> str:
     """Return how the rows of logs merge with the base's: "whole" if the row of one file wins, "partial" if columns are
     taken from several, "custom" if unknown, or if hudi-rs merges them in another way than Hudi: it ignores deletes by
     `_hoodie_operation`, and ordering fields that it cannot compare."""
-    if properties.get("hoodie.allow.operation.metadata.field", "").lower() == "true":
+    if is_set(properties, "hoodie.allow.operation.metadata.field"):
         return "custom"
     if properties.get("hoodie.table.partial.update.mode", "").upper() not in ("", "NONE"):
         return "partial"
