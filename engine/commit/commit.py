@@ -96,12 +96,12 @@ def commit(
     timeline, readers, base, transaction = handle.timeline, handle.readers, batch.base, batch.transaction
     start_s, usage = time.perf_counter(), reading_of(timeline.storage)
 
-    def planned(newest: Instant, attempt: int) -> Edit | Instant:
+    def planned(newest: Instant, number: int) -> Edit | Instant:  # files of two plans have different names
         snapshot = Snapshot(newest, readers)
         earlier = None if key is None else snapshot.version_of_key(key)
         if earlier is not None:
             return timeline.find(earlier) or newest
-        edit = plan(snapshot, RunWriter(handle.index_storage, readers, leftovers, transaction, str(attempt)))
+        edit = plan(snapshot, RunWriter(handle.index_storage, readers, leftovers, transaction, str(number)))
         return newest if edit is None else edit
 
     leftovers = batch.leftovers
@@ -113,11 +113,13 @@ def commit(
             if isinstance(edit, Edit) and turn.wait(attempt, others):
                 later = newest_after(timeline, newest, transaction)
                 if later is not newest:
-                    newest, edit = later, planned(later, attempt)
+                    newest, edit = later, planned(later, attempt + 1)
             if isinstance(edit, Instant):  # nothing to do
                 leftovers.remove()
                 _move(handle, newest)  # the version of a key may be cleaned, and list no files
                 return edit
+            if attempt:  # others would commit again while indexes are built
+                edit = replace(edit, data=None)
             if edit.leaves_files or edit.states or (edit.removed.num_rows and edit.remember_removed):
                 edit = _marked(handle, newest, edit)
             before = len(leftovers)

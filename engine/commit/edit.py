@@ -54,7 +54,8 @@ class Edit:
     source             fields to set in the version's source
     summary            fields of the version's summary, in addition to the counts
     action             another name than that of the commit
-    data               the table's storage, if indexes that no task built a part of are built from the added files
+    data               the table's storage, if indexes that no task built a part of are built from the added files; only
+                         the first attempt builds them
     """
 
     after: Instant | None = None

@@ -14,7 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from faulty_object_store import Twin, twin_stores
 from lake_strategies import remove_files, write_rows
+from skipstone.engine.commit import queue
 from skipstone.engine.commit.queue import Turn
 from skipstone.engine.state import new_transaction_id
 
@@ -106,6 +108,26 @@ def test_a_process_that_wins_each_race_notices_that_others_wait(table: ss.Table,
     head.kill()
     assert writer.wait() == 0
     assert is_waiting and table.refresh().version == 3
+
+
+def test_an_optimize_that_plans_again_writes_other_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process lost a race a moment ago, and another one commits while it plans."""
+    with twin_stores(twin=Twin()):
+        table = ss.create("s3://twin/lake", schema=pa.schema([("a", pa.int64())]))
+        for value in range(12):
+            write_rows(table, pa.table({"a": [value]}))
+        others: list[ss.Table] = []
+
+        def progress(*_: object) -> None:
+            if not others:
+                others.append(ss.open(table.location))
+                write_rows(others[0], pa.table({"a": [99]}))
+            monkeypatch.setitem(queue._contended, table.location + "/.skipstone", time.monotonic())
+
+        progress()
+        others.clear()
+        table.optimize(progress=progress)
+        assert others and table.scan().count() == 14 and table.verify(deep=True) == []
 
 
 def test_a_commit_that_loses_a_race_leaves_the_queue_at_its_end(table: ss.Table) -> None:
