@@ -39,23 +39,27 @@ def check_slices(
     states: Mapping[str, str],
 ) -> None:
     """Raise CommitConflictError if, of the commits between two versions and the commit on top of them, one puts a log
-    into a slice that the other replaces."""
+    into a slice that the other replaces, by files or by the states of commits."""
     removed_ids = _ids(removed)
-    if not len(removed_ids) and not any(_is_grouped(result) for result in results):
+    if not len(removed_ids) and not states and not any(_is_grouped(result) for result in results):
         return
     texts_of = {number: text for version in (before, newer) for text, number in version.ids_by_text().items()}
-    touched = {texts_of[number] for number in np.unique(split_file_ids(removed_ids)[0]).tolist() if number in texts_of}
+    ids = removed_ids
+    if states:
+        files = newer.files(columns=["commit"])
+        ids = np.append(ids, _ids(files.filter(pc.is_in(files.column("commit"), value_set=string_array([*states])))))
+    touched = {texts_of[number] for number in np.unique(split_file_ids(ids)[0]).tolist() if number in texts_of}
     touched.update(*(result.files.column("partition").unique().to_pylist() for result in results))
     texts = sorted(touched)
     ours = _added(results, texts)
     then, now = _files_in(before, texts), _files_in(newer, texts)
     stay = now.filter(from_numpy(~np.isin(_ids(now), removed_ids)))
     is_theirs = ~np.isin(_ids(stay), _ids(then))
-    final_states = newer.instant.with_commit_states(states).commit_states
+    our_states, final_states = (v.instant.with_commit_states(states).commit_states for v in (before, newer))
 
-    our_lost = _live(ours, then, final_states) & ~_live(ours, stay, final_states)
+    our_lost = _live(ours, then, our_states) & ~_live(ours, stay, final_states)
     our_lost |= _had_base(ours, _less(then, now))
-    their_lost = _live(stay, ours.slice(0, 0), final_states) & ~_live(stay, ours, final_states)
+    their_lost = _live(stay, ours.slice(0, 0), newer.instant.commit_states) & ~_live(stay, ours, final_states)
     their_lost |= _had_base(stay, _less(now, stay))
     for files, lost, reason in (
         (ours, our_lost, "its slice was replaced by another commit"),

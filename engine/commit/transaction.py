@@ -34,7 +34,7 @@ from ..storage.wrappers import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
-from .commit import WriteBatch, commit
+from .commit import WriteBatch, commit, newest_after
 from .conflicts import check_not_purged, check_slices, check_unchanged, live_files, read_instant, same_partitions
 from .edit import Edit, removal
 
@@ -252,9 +252,9 @@ class Transaction:
 
     def _commit(self) -> None:
         if self._earlier is not None:
+            self.committed = self._newest_try()
             self._drop_writer()
             self._leftovers.remove()
-            self.committed = self._earlier
             return
         removed = removal(self._removed)
         if self._overwritten:
@@ -268,11 +268,10 @@ class Transaction:
         read_from = min((read.version for read, _ in self._reads), default=self._base.version)
         batch = WriteBatch(self.id, self._base, self._index_storage, self._leftovers, read_from)
 
-        def plan(newest: Snapshot, writing: RunWriter) -> Edit:
+        def plan(newest: Snapshot, _: RunWriter) -> Edit:
             if newest.instant.version > read_from:
                 self._validate(newest, results, removed)
-            is_built = self.builds_indexes and writing.attempt == "0"  # once, because others commit during the build
-            data = self._handle.storage if is_built else None
+            data = self._handle.storage if self.builds_indexes else None
             return Edit(results=results, removed=removed, states=self._states, data=data)
 
         action = "replace" if results and removed.num_rows else "commit"
@@ -332,6 +331,18 @@ class Transaction:
             if version is not None:
                 self._earlier = self._handle.timeline.find(version) or self._base
         return self._earlier
+
+    def _newest_try(self) -> Instant:
+        """Return the version that the newest one names for this transaction's key. Raise CommitConflictError if it
+        names none: a rollback or a restore undid the earlier try since this transaction began."""
+        newest = newest_after(self._handle.timeline, self._base)
+        version = None if self._key is None else Snapshot(newest, self._handle.readers).version_of_key(self._key)
+        if version is None:
+            raise CommitConflictError(
+                f"{self._handle.location}: the commit under the key {self._key!r} was undone; refresh() the table, and "
+                "begin again"
+            )
+        return self._handle.timeline.find(version) or newest
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -125,6 +125,22 @@ def test_rule_18_states_are_checked_and_meet_other_writers(tmp_path: Path) -> No
     assert ss.open(tmp_path).version == 4
 
 
+@pytest.mark.parametrize("log_is_first", [True, False])
+def test_rule_4_a_log_meets_the_completion_of_the_compaction_that_supersedes_its_slice(
+    tmp_path: Path, log_is_first: bool
+) -> None:
+    table = bare_table(tmp_path)
+    declare(table, base("b1", "1", **ONE), base("b2", "2", commit="c2", **ONE))
+    set_states(table, c2="inflight")
+    with pytest.raises(ss.CommitConflictError, match="l1"), ss.open(tmp_path).transaction() as tx:
+        if log_is_first:
+            tx.set_commit_state({"c2": "completed"})
+            declare(table, log("l1", "1", **NINE))
+        else:
+            tx.add_files(pa.Table.from_pylist([log("l1", "1", **NINE)]))
+            set_states(table, c2="completed")
+
+
 def test_rule_36_read_optimized_is_the_latest_base_alone(tmp_path: Path) -> None:
     table = bare_table(tmp_path / "t")
     declare(

@@ -148,5 +148,8 @@ def test_rule_09_a_rollback_frees_the_key(table: ss.Table) -> None:
 
     made = work()
     assert work() == made
+    old = ss.open(table.location)
     table.refresh().rollback()
+    with pytest.raises(ss.CommitConflictError, match="was undone"), old.transaction(key="load-1") as tx:
+        tx.remove(["gone"])  # as on the first try: the old handle knows the key
     assert work() == work() == made + 2 and values_of(table.refresh(), "a = 500") == [500]
