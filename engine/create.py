@@ -32,7 +32,7 @@ from .handle import Handle
 from .indexes.task_result import TaskResult
 from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detect import detect_format, locate, open_log
-from .lakes.directory import LISTED, folder_times, list_parquet, listed_of, with_index_folder
+from .lakes.directory import LISTED, folder_times, hidden_by_index, list_parquet, listed_of, with_index_folder
 from .lakes.table_marker import read_marker, without_index
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
@@ -229,6 +229,10 @@ def _listed(
             raise NotATableError(str(error)) from error
     if not is_there and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
+    hidden = hidden_by_index(storage, index_storage)
+    if hidden is not None:
+        message = f"{storage.uri}: the index's folder contains {hidden}, which would not be listed"
+        raise InvalidArgumentError(message, hint="pass another folder for the index as {index_path}")
     listed = list_parquet(storage, index_storage, progress, folders)
     if not listed.num_rows and schema is None:
         raise NotATableError(f"{storage.uri}: no Parquet files below it", hint=_EMPTY)

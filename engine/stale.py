@@ -124,7 +124,7 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
     if not changed:
         return Changes()
     snapshot, start_ns, seen = Snapshot(handle.instant, handle.readers), time.time_ns(), set[str]()
-    listed = list_below(handle.storage, handle.index_storage.uri, changed, seen=seen, known=known)
+    listed = list_below(handle.storage, handle.index_storage, changed, seen=seen, known=known)
     changes = _changes(handle, snapshot, listed, seen)
     if not changes:
         equal.update(folder_times(handle.storage, seen, start_ns))

@@ -36,7 +36,7 @@ from ..state import is_of_table
 from ..state.manifest import STAT_FIELDS
 from ..state.paths import FILE_PREFIX
 from ..state.snapshot import RANGES_MAX, Snapshot
-from ..storage import Entry, FileMissingError, Storage, is_outside
+from ..storage import Entry, FileMissingError, Storage, is_outside, recorded_name
 from ..storage.threads import Threads
 
 # Paths are bytes: names on a disk may not be UTF-8.
@@ -62,13 +62,13 @@ def list_parquet(
     Adds the listed folders to `folders`. Reports `progress("folders", listed, found so far)` and `progress("files",
     found, None)`.
     """
-    files = list_below(storage, index_storage.uri, [""], progress, seen=folders)
+    files = list_below(storage, index_storage, [""], progress, seen=folders)
     return files.take(pc.sort_indices(files.column("path")))
 
 
 def list_below(
     storage: Storage,
-    index_location: str,
+    index_storage: Storage,
     folders: Iterable[str],
     progress: Progress | None = None,
     seen: set[str] | None = None,
@@ -78,7 +78,7 @@ def list_below(
     listed folders to `seen`."""
     unlisted, listed, found = deque(folders), 0, 0
     folder_count = len(unlisted)
-    index_folder = index_location.removeprefix(f"{storage.uri}/")
+    index_folder = _index_folder(storage, index_storage)
     entries: list[Entry] = []
     tables: list[pa.Table] = []
     waiting: set[Future] = set()
@@ -107,6 +107,22 @@ def list_below(
     if progress:
         progress("files", found, found)
     return pa.concat_tables([*tables, listed_of(entries)])
+
+
+def hidden_by_index(storage: Storage, index_storage: Storage) -> str | None:
+    """Return a Parquet file in the index's folder that a listing would include if the index were elsewhere; None if
+    there is none."""
+    folder = _index_folder(storage, index_storage)
+    if folder is None or not is_listed(f"{folder}/name"):
+        return None
+    paths = list_below(storage, index_storage, [folder]).column("path").to_pylist()
+    return next((path_text(path) for path in paths if path_text(path).lower().endswith(_ENDINGS)), None)
+
+
+def _index_folder(storage: Storage, index_storage: Storage) -> str | None:
+    """Return the path of the index's folder in the directory; None if it is elsewhere."""
+    folder, root = recorded_name(index_storage), f"{recorded_name(storage)}/"
+    return folder.removeprefix(root) if folder.startswith(root) else None
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:

@@ -81,6 +81,10 @@ def open_storages(
     elif not isinstance(index_path, (str, os.PathLike)):
         raise InvalidArgumentError(f"index_path= is a path, not {index_path!r}")
     index = open_storage(index_path, options, is_index=True)
+    if recorded_name(index) == recorded_name(data):
+        raise InvalidArgumentError(
+            f"{index.uri} is the table's own folder", hint="pass another folder for the index as {index_path}"
+        )
     if isinstance(index, LocalStorage) and index.kind() == "file":
         raise StorageError(
             f"{index.uri}: the index belongs here, and a file is in its place, or a link that leads to no folder",
@@ -107,7 +111,8 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
     if is_uri(storage.uri):
         if os.path.isabs(text):
             raise InvalidArgumentError(f"{text}: is no file of {storage.uri}; name it relative to that, or by its URI")
-        return posixpath.normpath(text)
+        path = posixpath.normpath(text)
+        return _relative_uri(storage, f"{storage.uri}/{text}") if _leads_out(path) else path
     return _relative_local(storage.uri, text).replace(os.sep, "/")
 
 

@@ -316,6 +316,8 @@ def test_one_of_several_conditional_puts_wins(store: ObjectStorage, root: str, s
     [
         ("a/b.parquet", "a/b.parquet"),
         ("./a/../b.parquet", "b.parquet"),
+        ("../lake/b.parquet", "b.parquet"),
+        ("../lakes/b.parquet", "s3://test/lakes/b.parquet"),
         ("s3://test/lake/a/b.parquet", "a/b.parquet"),
         ("s3a://test/lake//a/b.parquet", "a/b.parquet"),
         ("s3://test/lakes/b.parquet", "s3://test/lakes/b.parquet"),

@@ -50,6 +50,17 @@ def test_a_file_in_the_place_of_the_index_is_named(tmp_path: Path, odd: str, ind
     assert place.is_symlink() or place.read_text() == "mine"
 
 
+def test_the_index_hides_no_files_of_the_table(tmp_path: Path) -> None:
+    lake = _lake(tmp_path / "lake")
+    shutil.copytree(lake, lake / "p")
+    for place, reason in ((lake, "the table's own folder"), (lake / "p", "contains p/a.parquet, which would not")):
+        with pytest.raises(ss.InvalidArgumentError, match=rf"{reason}.*index_path="):
+            ss.create(lake, index_path=place)
+    (tmp_path / "link").symlink_to(lake)  # under which the index's own files are not files of the table either
+    table = ss.create(tmp_path / "link", index_path=lake / "index")
+    assert table.sync() == 1 and table.scan().count() == 6 and table.verify() == []
+
+
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("folder", ["timeline", "timeline/00000", "tasks", "runs"])
 def test_a_file_in_the_place_of_a_folder_of_the_index_is_named(tmp_path: Path, odd: str, folder: str) -> None:
