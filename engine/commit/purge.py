@@ -29,7 +29,7 @@ from ..progress import Progress
 from ..state import Instant, is_of_table, joined_ranges
 from ..state.lsm import Keep, RunWriter
 from ..state.manifest import KEYS, KIND_FILE, KIND_PARTITION, KIND_REMOVED, file_ids
-from ..state.paths import SERVED_FOLDER
+from ..state.paths import SERVED_FOLDER, SERVED_NAME
 from ..state.run_format import MANIFEST_FORMAT
 from ..state.snapshot import Snapshot
 from ..storage import is_outside
@@ -86,7 +86,7 @@ def purge(handle: Handle, drop_savepoints: bool, min_age: dt.timedelta, progress
 
 def _remove_served(handle: Handle, progress: Progress | None) -> pa.Table:
     """Remove the manifests that `serve` wrote, which contain partition values. It rewrites those of live files."""
-    entries = walk(handle.index_storage, [SERVED_FOLDER])
+    entries = [e for e in walk(handle.index_storage, [SERVED_FOLDER]) if SERVED_NAME.fullmatch(e.path)]
     remove_here(handle, [("manifest", entry) for entry in entries], progress)
     rows = [{"kind": "manifest", "path": entry.path, "size_bytes": entry.size_bytes} for entry in entries]
     return pa.Table.from_pylist(rows, schema=SCHEMA)

@@ -4,6 +4,7 @@ index files, and the ids of transactions, which they contain."""
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from .. import hive
 from ..storage import Storage, relative_path
 
 SERVED_FOLDER = "serve"  # the manifests that `skipstone serve` writes, below the index root
+SERVED_NAME = re.compile(rf"{SERVED_FOLDER}/[0-9]+-[0-9a-f]{{32}}(-0)?\.avro", re.ASCII)
 FILE_PREFIX = "part-"  # of the data files that a transaction writes; its id follows
 TABLE_DIGITS = 8  # of a table's id, at the end of its transactions' ids
 _AT_ONCE = 1 << 17
