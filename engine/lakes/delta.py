@@ -32,6 +32,7 @@ from .table_format import (
     Changes,
     LogState,
     RecordedState,
+    check_location,
     file_fingerprint,
     first_line_of,
     log_files,
@@ -282,6 +283,7 @@ def _delta_table(storage: Storage, version: int | None, options: dict[str, str])
         from deltalake.exceptions import TableNotFoundError
     except ImportError as error:
         raise missing_package("deltalake", "delta") from error
+    check_location(storage, "deltalake")
     try:
         return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:

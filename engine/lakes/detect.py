@@ -15,10 +15,11 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from ...errors import InvalidArgumentError, NotATableError, SkipstoneError, StorageError
 from ..storage import Storage, open_storage
-from ..storage.places import local_path_of, place_of
+from ..storage.places import is_uri, local_path_of, place_of
 from ..storage.threads import STAT_THREADS, prefetched
 from . import DELTA, DIRECTORY, HUDI, ICEBERG, KINDS, METADATA_ENDING
 
@@ -101,7 +102,9 @@ def _split_metadata(location: str | os.PathLike) -> tuple[str | os.PathLike[str]
 def _of_delta(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
     path = local_path_of(str(table.table_uri))
     options = storage_options if storage_options is not None else getattr(table, "_storage_options", None)
-    if "://" not in path:  # deltalake accepts options for local folders; our local storage has none
+    if is_uri(path):
+        path = unquote(path)
+    else:  # deltalake accepts options for local folders; our local storage has none
         options = storage_options
     return Location(path.rstrip("/") or "/", DELTA, None, int(table.version()), options, options)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -243,6 +245,16 @@ def storage_errors(storage: Storage, package: str) -> Iterator[None]:
     except BaseException as error:  # a panic in the Rust part of a library is not an Exception
         message, cause = first_line_of(storage, error)
         raise StorageError(f"{storage.uri}: {package} cannot read its log ({message})") from cause
+
+
+def check_location(storage: Storage, package: str) -> None:
+    """Raise NotReadableError if a package that parses the location as a URI would read another folder."""
+    ends = is_uri(storage.uri) and re.search("[#?]", storage.uri)
+    if ends or unquote(storage.uri) != storage.uri:
+        raise NotReadableError(
+            f"{storage.uri}: {package} would read another folder, because it resolves escapes such as %20, and in an "
+            "object store ends a location at # or ?; rename the folder"
+        )
 
 
 def first_line_of(storage: Storage, error: BaseException) -> tuple[str, BaseException | None]:

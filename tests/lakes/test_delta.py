@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -103,11 +104,18 @@ def test_rule_11_a_log_whose_tail_expired_is_read_again(lake, table, expired):
     DeltaTable(lake).create_checkpoint()
     for version in expired:
         (lake / "_delta_log" / f"{version:020d}.json").unlink()
+    assert _values(pickle.loads(pickle.dumps(ss.open(lake, version=1)))) == [1, 2, 10, 20]
     check_followed(table, read_delta(lake))
     kept = set(table.files().column("file_id").to_pylist())
     _append(lake, 6)
     table.sync()
     assert kept < set(table.files().column("file_id").to_pylist())
+
+
+def test_a_location_that_deltalake_would_read_otherwise_is_refused(lake):
+    copy = shutil.copytree(lake, lake.parent / "x%20y")
+    with pytest.raises(ss.NotReadableError, match="deltalake would read another folder"):
+        ss.create(copy)
 
 
 def test_rule_11_a_log_that_is_shorter_than_it_was_is_read_again(lake):

@@ -15,7 +15,8 @@ import pyarrow as pa
 from ....errors import NotReadableError
 from ...state.manifest import BASE
 from ...storage import Storage
-from ..table_format import first_line_of
+from ...storage.places import is_uri
+from ..table_format import check_location, first_line_of
 from .log_blocks import COMMAND, LogBlock, log_blocks
 from .timeline import HudiTimeline
 
@@ -79,5 +80,7 @@ class SliceReader:
                     "pip install 'skipstone[hudi]'",
                     paths=[path],
                 ) from error
+            if is_uri(self._storage.uri):
+                check_location(self._storage, "hudi")
             self._reader = HudiTable(self._storage.uri, self._options).create_file_group_reader_with_options()
         return self._reader
