@@ -103,6 +103,7 @@ class Handle:
             return None
         return self._reopen, (
             self.location if self.log is None else self.log.location,
+            self.instant.table_id,
             self.version,
             None if self.log is None else self.log_position,
             self.index_storage.uri,
@@ -110,6 +111,7 @@ class Handle:
             self.strict,
             "coarse" if self.readers.keeps_groups else None,
             self.is_pinned,
+            self.on_stale,
         )
 
     def close(self) -> None:

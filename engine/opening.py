@@ -18,6 +18,7 @@ from .state.snapshot import Snapshot
 from .storage import Counted, Storage, open_storages, recorded_name
 
 if TYPE_CHECKING:
+    from .choices import OnStale
     from .lakes.table_format import LogState
 
 
@@ -193,6 +194,7 @@ def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instan
 
 def opened_again(
     location: str,
+    table_id: str,
     version: int,
     log_position: str | None,
     index_path: str,
@@ -200,9 +202,10 @@ def opened_again(
     strict: bool,
     cache: str | None,
     is_pinned: bool,
+    on_stale: OnStale | None,
 ) -> Handle:
     """Return a handle as it was in the process that pickled it, on both of its versions. Without options an object
-    store is opened with the environment of this process."""
+    store is opened with the environment of this process. Raises NotATableError if the table was created again since."""
     handle = open_handle(
         location,
         version=version,
@@ -212,8 +215,10 @@ def opened_again(
         cache=cache,
         pickle_credentials=storage_options is not None,
     )
-    handle.is_pinned = is_pinned
-    if handle.log is not None and log_position is not None:
+    if handle.instant.table_id != table_id:
+        raise NotATableError(f"{location}: the table was removed and created again since this was pickled")
+    handle.is_pinned, handle.on_stale = is_pinned, on_stale
+    if handle.log is not None and log_position not in (None, handle.log_position):  # the log may have expired
         handle.pin_log(log_position)
     return handle
 

@@ -66,6 +66,21 @@ def lake(tmp_path: Path) -> Path:
     return _made(tmp_path)
 
 
+def test_a_pickle_is_of_its_table(lake: Path) -> None:
+    table = ss.open(lake, on_stale="raise")
+    plan, handle = pickle.dumps(table.scan()), pickle.dumps(table)
+    (lake / "new.parquet").write_bytes((lake / next(iter(table.files()["path"].to_pylist()))).read_bytes())
+    with pytest.raises(ss.NotReadableError, match="changed since"):
+        pickle.loads(handle).scan()
+    shutil.rmtree(lake / ".skipstone")
+    again = ss.create(lake)
+    again.create_index("k", kind="bloom")
+    again.create_index("k", kind="secondary")
+    for pickled in (plan, handle):
+        with pytest.raises(ss.NotATableError, match="created again"):
+            pickle.loads(pickled)
+
+
 @pytest.mark.parametrize("how", ["copied", "copied with times", "moved"])
 def test_a_table_at_another_place_is_refused_until_it_is_adopted(lake: Path, how: str) -> None:
     copies = {"copied": _copied, "moved": lambda lake: lake.rename(lake.parent / "moved")}
