@@ -72,8 +72,8 @@ def plan(
         if request.get("snapshot-id") is None and current.mapping.is_ambiguous:
             raise NotReadableError("a column's name passed to another column, so a plan needs the id of a snapshot")
         unselected = {*planned.instant.partitioning} - {*(request.get("select") or planned.instant.partitioning)}
-        filtered = json.dumps(residual).lower()
-        if is_raw and any(f'"term": {json.dumps(name.lower())}' in filtered for name in unselected):
+        filtered = json.dumps(residual, ensure_ascii=False).lower()
+        if is_raw and any(f'"term": {json.dumps(name, ensure_ascii=False).lower()}' in filtered for name in unselected):
             raise NotReadableError("pyiceberg finds no rows by a partition column that it does not select: select it")
         if is_raw and any(isinstance(kind, DecimalType) for kind in types[0]):
             raise NotReadableError("pyiceberg misreads decimal partition values of plans")

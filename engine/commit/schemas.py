@@ -84,7 +84,7 @@ def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
     try:
         with pq.ParquetWriter(pa.BufferOutputStream(), data):
             pass
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:  # the latter for the negative scale of a decimal
         raise SchemaError(f"Parquet cannot store this schema: {str(error).splitlines()[0]}") from error
 
 

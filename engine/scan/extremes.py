@@ -116,6 +116,8 @@ class _Extreme(FirstRows):
             which = "greatest" if self._is_max else "least"
             message = f"the {which} value, {best!r}, is no {self.dtype}"
             raise CorruptionError(message, path=path, check="value") from error
+        if pa.types.is_time64(self.dtype) and self.dtype.unit == "ns" and scalar.value % 1000:
+            return scalar  # `as_py` would cut the nanoseconds
         try:
             value = scalar.as_py()
         except (ValueError, ArithmeticError, pa.ArrowException):

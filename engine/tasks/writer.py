@@ -254,6 +254,12 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
         column = pa.nulls(table.num_rows, wanted.type) if position < 0 else cast_exactly(table.column(position), wanted)
         if not wanted.nullable and column.null_count:
             raise SchemaError(f"column {wanted.name!r} does not allow nulls, and the rows have some")
+        kinds = str(wanted.type)  # also of the types within it
+        if "date64" in kinds or "time32[s]" in kinds:  # Arrow's writer changes the values that Arrow calls invalid
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise SchemaError(f"column {wanted.name!r}: {str(error).splitlines()[0]}") from error
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -101,6 +101,7 @@ NOT_IN_PARQUET = {
     "month_day_nano_interval": pa.month_day_nano_interval(),
     "run_end_encoded": pa.run_end_encoded(pa.int32(), pa.int64()),
     "union": pa.sparse_union([pa.field("a", pa.int64())]),
+    "negative_scale": pa.decimal128(5, -3),
 }
 
 
@@ -196,6 +197,16 @@ def test_rule_43_what_is_not_compared_by_name_is_refused(name: str, tmp_path: Pa
 def test_what_parquet_does_not_hold_is_no_column(name: str, tmp_path: Path) -> None:
     with pytest.raises(ss.SchemaError, match="Parquet cannot store"):
         ss.create(tmp_path, schema=pa.schema([("x", NOT_IN_PARQUET[name]), ("n", pa.int64())]))
+
+
+@pytest.mark.parametrize("kind, value", [(pa.date64(), 86_400_001), (pa.time32("s"), 3_000_000)])
+def test_values_that_arrow_calls_invalid_are_not_written(tmp_path: Path, kind: pa.DataType, value: int) -> None:
+    """Parquet would store other values, which statistics and indexes of the given ones exclude."""
+    values = pa.array([value], kind)
+    for column in (values, pa.array([[value]], pa.list_(kind)), pa.StructArray.from_arrays([values], ["v"])):
+        table = ss.create(tmp_path / str(column.type), schema=pa.schema([("x", column.type)]))
+        with pytest.raises(ss.SchemaError, match=rf"column 'x'.* {value}"), table.transaction() as tx:
+            tx.write(pa.table({"x": column}))
 
 
 def test_a_registered_type_that_has_no_hash_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

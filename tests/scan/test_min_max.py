@@ -80,6 +80,7 @@ def test_exact_bounds_answer_without_a_data_file(tmp_path: Path) -> None:
             "d": pa.array([Decimal(number), Decimal("-1.5"), None], pa.decimal128(30, 2)),
             "t": pa.array([dt.datetime(2020, 1, 1 + number)] * 3, pa.timestamp("ms", "UTC")),
             "f": pa.array([float(number), 2.5, None]),
+            "ns": pa.array([1, None, number], pa.int64()).cast(pa.time64("ns")),
         }
         make_file(tmp_path, f"p={number}/x.parquet", columns, row_group_size=2)
     table = ss.create(tmp_path)
@@ -91,6 +92,7 @@ def test_exact_bounds_answer_without_a_data_file(tmp_path: Path) -> None:
     assert (table.scan("p > 1").min("a"), table.scan("p < 3").max("a")) == (20, 25)
     assert (table.scan("p IN (1, 3)").min("p"), table.scan("p IN (1, 3)").max("p")) == (1, 3)
     assert table.scan("a >= 30 OR a IS NULL").max("a") == 45
+    assert table.scan().max("ns").value == 4  # a pyarrow Scalar, because Python's times lack nanoseconds
     assert table.scan().min("f") == 0.0  # NaN may occur, but is never less than a value
     with pytest.raises(ss.NotReadableError):
         table.scan().max("f")
