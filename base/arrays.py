@@ -102,8 +102,8 @@ def _taken_by_chunk(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedAr
 
 def take_rows(rows: pa.Table, places: np.ndarray) -> pa.Table:
     """Return the rows at int64 places: `take_large` of each column."""
-    if not rows.num_columns:
-        return rows.take(from_numpy(places))
+    if not rows.num_columns:  # Arrow would return no row
+        return pa.table({"": pa.nulls(len(places))}).select([])
     return pa.Table.from_arrays([take_large(column, places) for column in rows.columns], schema=rows.schema)
 
 

@@ -9,6 +9,7 @@ from ...base import canon
 from ...base.arrays import combine
 from ...errors import SchemaError
 from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
+from .leaves import without_views
 
 
 def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
@@ -20,6 +21,7 @@ def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     if not _is_of_kind(plain_type(column.type), kind):
         raise SchemaError(f"column {wanted.name!r} is {kind}; values of type {column.type} are not written into it")
     try:
+        column = without_views(column)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         result = cast_by_field_name(column, kind)

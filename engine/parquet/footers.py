@@ -30,7 +30,7 @@ from ...base.versions import schema_of
 from ...errors import CorruptionError, NotReadableError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, RangeFile, Storage, UnreachableError
 from .column_stats import ColumnStats, shortened
-from .leaves import leaf_types, leaves_of, plain_schema, plain_type
+from .leaves import leaf_types, leaves_of, plain_schema, plain_type, without_views
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -127,21 +127,12 @@ def rows_at_positions(file: pq.ParquetFile, group: int, columns: list[str], want
     return parts
 
 
-def without_views(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Return a column in which string and binary views, of which Arrow takes no rows, become strings and binaries."""
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.string())
-    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
-
-
 def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
     """Return some rows of a batch, in their own memory if Arrow can copy them."""
     try:
-        if any(pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype) for dtype in batch.schema.types):
-            columns = [without_views(column) for column in batch.columns]
-            batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        return [batch.take(from_numpy(rows))]
-    except pa.ArrowNotImplementedError:  # structs of views have no `take` either
+        columns = [without_views(column) for column in batch.columns]
+        return [pa.RecordBatch.from_arrays(columns, names=batch.schema.names).take(from_numpy(rows))]
+    except pa.ArrowNotImplementedError:  # for some types there is no `take`
         return [batch.slice(row, 1) for row in rows.tolist()]
 
 

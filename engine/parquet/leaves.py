@@ -72,9 +72,37 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that `plain_schema` gives a column of a type."""
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
+    return _type_without_views(kind)
+
+
+def without_views(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return a column in which no string or binary, at any level, is a view: Arrow takes no rows of these."""
+    kind = _type_without_views(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _type_without_views(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.string()
-    return pa.binary() if pa.types.is_binary_view(kind) else kind
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _type_without_views(kind.value_type), kind.ordered)
+    within = children_of(kind) if kind.num_fields else []
+    return _over(kind, [field.with_type(_type_without_views(field.type)) for _, field in within])
+
+
+def _over(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+    """Return a type with these fields in place of its `children_of`."""
+    if not fields:
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return pa.large_list(fields[0]) if pa.types.is_large_list(kind) else pa.list_(fields[0])
 
 
 def with_optional_fields(field: pa.Field, read: Collection[str], path: str = "") -> pa.Field:
@@ -210,15 +238,8 @@ def _renamed(kind: pa.DataType, names: NestedNames, path: tuple[str, ...], keeps
                 shown = f"\x01{position}" if name is None else name
                 fields.append(field.with_name(shown).with_type(_renamed(field.type, names, below, keeps_all)))
         return pa.struct(fields)
-    if pa.types.is_map(kind):
-        key, value = (f.with_type(_renamed(f.type, names, (*path, step), keeps_all)) for step, f in children_of(kind))
-        return pa.map_(key, value, keys_sorted=kind.keys_sorted)
-    if is_list(kind):
-        element = kind.value_field.with_type(_renamed(kind.value_type, names, (*path, "element"), keeps_all))
-        if pa.types.is_fixed_size_list(kind):
-            return pa.list_(element, kind.list_size)
-        return pa.large_list(element) if pa.types.is_large_list(kind) else pa.list_(element)
-    return kind
+    within = children_of(kind) if kind.num_fields else []  # an extension type has none
+    return _over(kind, [f.with_type(_renamed(f.type, names, (*path, step), keeps_all)) for step, f in within])
 
 
 class _Retyped:

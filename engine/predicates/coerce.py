@@ -166,10 +166,8 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return bytes for text and bytes, because bytes need not be UTF-8."""
-    kinds = (one, other)
-    is_text = all(pa.types.is_string(k) or pa.types.is_large_string(k) for k in kinds)
-    is_large = any(pa.types.is_large_string(k) or pa.types.is_large_binary(k) for k in kinds)
-    if is_text:
+    is_large = any(pa.types.is_large_string(k) or pa.types.is_large_binary(k) for k in (one, other))
+    if is_text(one) and is_text(other):
         return pa.large_string() if is_large else pa.string()
     return pa.large_binary() if is_large else pa.binary()
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError, SchemaError
 from ..lakes import DELTA, HUDI, ICEBERG
-from ..parquet.leaves import leaf_types
+from ..parquet.leaves import leaf_types, without_views
 from ..scan.lookup import Lookup, lookup
 from ..scan.planned_rows import tables
 from ..scan.planning import PlannedScan
@@ -149,11 +149,10 @@ def upsert(
 
 def _source(rows: Any) -> pa.Table:
     if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table) or hasattr(rows, "__arrow_c_stream__"):
+        table = rows if isinstance(rows, pa.Table) else pa.table(rows)
+        return pa.table([without_views(column) for column in table.columns], names=table.column_names)
     raise InvalidArgumentError(f"rows= is an Arrow table, or has an Arrow C stream, not {type(rows).__name__}")
 
 

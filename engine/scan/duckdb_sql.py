@@ -74,7 +74,7 @@ def sql(
         ss.sql("SELECT action, count(*) FROM lake WHERE ts >= '2026-01-01' GROUP BY 1", lake=ss.open("lake/events"))
 
     Args:
-        query: one SELECT statement in DuckDB's SQL.
+        query: one SELECT statement in DuckDB's SQL, without the character NUL: write it as chr(0).
         con: a connection to run it on, which may have other tables. Its time zone applies. None: a private connection,
             in UTC.
         explain: return a text instead, with the files that each table reads, and why.
@@ -163,6 +163,8 @@ class _Parsed:
     @classmethod
     def of(cls, session: _Session, query: str) -> _Parsed:
         """Raises PredicateError if the query is not one SELECT statement."""
+        if "\0" in query:  # where DuckDB's trees cut a literal off
+            raise PredicateError("a query cannot contain the character NUL: write it as chr(0)", text=query)
         tree = json.loads(*session.values(f"json_serialize_sql({string_sql(query)})"))
         if tree["error"] or len(tree["statements"]) != 1:
             why = tree.get("error_message", "it has several statements")

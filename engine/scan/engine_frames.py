@@ -41,7 +41,8 @@ def polars_frame(plan: RowSource) -> pl.DataFrame:
 
 
 def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
-    """The rows of a plan, narrowed by what polars requests. Raises InvalidArgumentError if polars is missing."""
+    """The rows of a plan, narrowed by what polars requests. Raises InvalidArgumentError without polars or columns."""
+    _check_columns(plan)
     polars = _polars()
     from polars.io.plugins import register_io_source
 
@@ -149,13 +150,20 @@ def _prunable_part(predicate: pl.Expr, schema: pa.Schema) -> Node:
 
 
 def duckdb_relation(plan: RowSource, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
-    """The rows of a plan in a connection (None: the default one)."""
+    """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError without columns."""
+    _check_columns(plan)
     import duckdb
 
     connection = duckdb.default_connection() if connection is None else connection
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise InvalidArgumentError(f"connection= must be a DuckDB connection, not {connection!r}")
     return connection.from_arrow(LakeDataset(plan))
+
+
+def _check_columns(plan: RowSource) -> None:
+    """Neither engine counts rows that have no column."""
+    if not plan.columns:
+        raise InvalidArgumentError("the plan has no columns: name at least one by columns=, or use count()")
 
 
 def _polars() -> Any:

@@ -27,8 +27,8 @@ from ..parquet.footers import (
     open_parquet,
     rows_at_positions,
     rows_of_group,
-    without_views,
 )
+from ..parquet.leaves import without_views
 from ..predicates import Constant, matches, top_columns
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups

@@ -155,7 +155,7 @@ class _Groups:
         """Count those of some units (bool [units]) that an index of the columns covers; return which."""
         plan = self._plan
         none = np.zeros(len(wanted), dtype=bool)
-        if plan.bound != Constant(True) or not wanted.any():
+        if plan.key_columns or plan.bound != Constant(True) or not wanted.any():
             return none
         index = best_index(plan.instant, self._names)
         if index is None or sorted(plan.instant.names_of(index)) != sorted(self._names):

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from ...errors import InvalidArgumentError, NotReadableError, SchemaError
+from ...errors import InvalidArgumentError, NotReadableError, SchemaError, is_integer
 from ..predicates import Constant, Node, matches, prepare, top_columns
 from ..predicates.from_arrow import from_arrow, top_level_names
 from .fragments import ReadNothing
@@ -97,7 +97,7 @@ class LakeDataset(ds.UnionDataset):
             options: pyarrow's options of reading. They change no row and are ignored.
 
         Raises PredicateError for a filter that is not understood, and SchemaError for columns that do not exist, both
-        before anything is read; NotReadableError as `Plan.to_table`.
+        before anything is read; InvalidArgumentError for a `batch_size` below 1; NotReadableError as `Plan.to_table`.
         """
         if not isinstance(columns, dict):
             return _scanner(self._reader(columns, filter, batch_size))
@@ -189,6 +189,9 @@ def _scanner(reader: pa.RecordBatchReader, columns: dict[str, pc.Expression] | N
 
 
 def _in_batches(reader: pa.RecordBatchReader, batch_rows: int) -> pa.RecordBatchReader:
+    if not is_integer(batch_rows, 1):
+        raise InvalidArgumentError(f"batch_size= is a number of rows, 1 or more, not {batch_rows!r}")
+
     def pieces() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             for start in range(0, batch.num_rows, batch_rows):

@@ -89,6 +89,9 @@ class Lookup(PlannedScan):
     def key_columns(self) -> tuple[str, ...]:
         return tuple(self._kinds)
 
+    def with_keys(self, rows: pa.Table) -> pa.Table:
+        return rows.filter(from_numpy(self._keys.contains([leaf_array(rows, name) for name in self._keys.columns])))
+
     def _tested(self) -> Node:
         """The predicate that rows are tested by when they are read: they have one of the keys of one column. TRUE if
         there are several, or very many keys, or keys that are compared as another type."""
@@ -138,7 +141,7 @@ class Lookup(PlannedScan):
                 found += self._compared(in_span, compared)
                 compared = np.zeros(len(ids), dtype=bool)
             positions, known = concatenated(found), alone & ~compared
-            left = ~known | np.isin(ids, positions.file_ids)
+            left = (units.has_rows & ~known) | np.isin(ids, positions.file_ids)
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[left]] = True
@@ -199,7 +202,7 @@ class Lookup(PlannedScan):
             return []
         chosen = np.zeros(units.count, dtype=bool)
         chosen[units.unit_of[is_compared]] = True
-        tasks = self.tasks_of(remaining.selected(chosen))
+        tasks = [task for task in self.tasks_of(remaining.selected(chosen)) if task.has_rows]
         ids = remaining.ids[is_compared].tolist()
         names = tuple(dict.fromkeys(top_level(self.instant.schema, name) for name in self._kinds))
         context = replace(self.context_for(names), deletes={})  # a position counts deleted rows, too

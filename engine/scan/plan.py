@@ -212,14 +212,15 @@ class Plan:
 
     def lazy(self) -> pl.LazyFrame:
         """The same rows as a polars LazyFrame: the filters, columns and slices of its query narrow the plan. Raises
-        InvalidArgumentError if polars is not installed."""
+        InvalidArgumentError if polars is not installed, or if the plan has no columns."""
         from .engine_frames import polars_lazy_frame
 
         return polars_lazy_frame(self)
 
     def to_duckdb(self, connection: DuckDBPyConnection | None = None) -> DuckDBPyRelation:
         """The same rows as a relation of a DuckDB connection (default: DuckDB's default connection). Filters and
-        columns of its query narrow the plan, and nothing is read before a result is fetched."""
+        columns of its query narrow the plan, and nothing is read before a result is fetched. Raises
+        InvalidArgumentError if the plan has no columns."""
         from .engine_frames import duckdb_relation
 
         return duckdb_relation(self, connection)

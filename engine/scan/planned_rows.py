@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy, to_numpy
+from ..parquet.leaves import top_level
 from ..predicates import top_columns
 from ..state.manifest import BASE
 from .file_reader import (
@@ -284,11 +285,14 @@ def rows_where_merged(plan: PlannedScan, columns: Iterable[str]) -> list[pa.Tabl
 
 
 def _merged(plan: PlannedScan, merged: np.ndarray) -> Iterator[pa.Table]:
-    """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
+    """The rows of each slice, in the types of the table: the columns that are read and those of the predicate. They
+    have one of the keys, if these choose the rows."""
     if merged.any():
         assert plan.request.merged is not None
         read = plan.request.merged()
+        compared = [top_level(plan.instant.schema, name) for name in plan.key_columns]
+        context = replace(plan.context, columns=tuple(dict.fromkeys([*plan.context.columns, *compared])))
         for one in slices_of(plan, merged):
             with plan.reporting_changes():
                 one.check(plan.storage)
-            yield one.rows(read, plan.context)
+            yield plan.with_keys(one.rows(read, context))

@@ -113,6 +113,10 @@ class PlannedScan:
         """The columns of the keys of a look-up; none if a predicate chooses the rows."""
         return ()
 
+    def with_keys(self, rows: pa.Table) -> pa.Table:
+        """Those of some rows, in the table's types, that contain a key of a look-up, whose predicate may not."""
+        return rows
+
     @cached_property
     def pruning(self) -> Node:
         """The predicate with what it implies of elements and expressions that an index covers: for pruning alone."""

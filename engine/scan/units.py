@@ -26,7 +26,7 @@ from ..indexes.columns import union_by_slice
 from ..indexes.probe_results import FileRows, Outcomes, PartRows, ProbeResult, RowsByPart, add_rows, rows_matching
 from ..predicates import ANY, Node, Term, can_match, only_true, term_outcomes, terms_of
 from ..predicates.possible_values import Evidence
-from ..state.manifest import BASE, DELETE, LOG, any_of, slices_of
+from ..state.manifest import BASE, DELETE, LOG, ROLLBACK, any_of, slices_of
 
 if TYPE_CHECKING:
     from ..indexes.bloom.format import FilterAddresses
@@ -240,10 +240,13 @@ class Units:
 
     @property
     def is_single_file_slice(self) -> np.ndarray:
-        """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else."""
+        """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else. A
+        rollback block may be beside them, which undoes nothing."""
         slice_of = self.unit_of if self.slice_of is None else self.slice_of[self.unit_of]
-        is_base = to_numpy(pc.equal(self.files.column("kind"), string_scalar(BASE)))
-        return self.has_rows & is_base & ~self.has_custom_merge[self.unit_of] & (np.bincount(slice_of)[slice_of] == 1)
+        kinds = self.files.column("kind")
+        is_base = to_numpy(pc.equal(kinds, string_scalar(BASE)))
+        parts = np.bincount(slice_of, weights=to_numpy(pc.not_equal(kinds, string_scalar(ROLLBACK))))
+        return self.has_rows & is_base & ~self.has_custom_merge[self.unit_of] & (parts[slice_of] == 1)
 
     def combined(self, part: Node, sets: np.ndarray) -> np.ndarray:
         """uint8 [units]: what a part of the predicate may come out as in each unit, from its outcomes in each file."""

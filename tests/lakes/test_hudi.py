@@ -385,6 +385,8 @@ def test_a_slice_with_a_log_is_merged_by_the_hudi_package(tmp_path):
     assert plan.count(by=["p", "v"]).to_pylist() == [{"p": "x", "v": 2, "count": 1}, {"p": "x", "v": 5, "count": 1}]
     newest = table.scan("v < 9", columns=["k"], order_by=[("v", "desc")], limit=1)
     assert newest.to_table().to_pylist() == [{"k": "b"}]
+    found = table.lookup(pa.table({"k": ["b", "a"], "v": [5, 5]}), columns=["p"])
+    assert (found.to_table().to_pylist(), found.count(), found.min("v")) == ([{"p": "x"}], 1, 5)
     assert _values(table, mode="read_optimized") == [1]
 
 

@@ -349,6 +349,34 @@ def test_files_of_columns_that_changed(lake: Path) -> None:
     assert table.scan("extra = 5").count() == 400
 
 
+def test_views_as_polars_has_them(tmp_path: Path) -> None:
+    """Arrow takes no rows of views."""
+    view, keys = pa.string_view(), ["a", "b", "c"]
+    nested = [{"t": "x", "l": ["y"], "m": [("z", None)]}, None, {"t": None, "l": [], "m": []}]
+
+    def kind(text: pa.DataType) -> pa.DataType:
+        return pa.struct([("t", text), ("l", pa.large_list(text)), ("m", pa.map_(text, text))])
+
+    rows = pa.table({"k": pa.array(keys, view), "s": pa.array(nested, kind(view)), "e": pa.array(keys)})
+    pq.write_table(rows.slice(0, 2), tmp_path / "a.parquet")
+    pq.write_table(rows.slice(2).set_column(1, "s", pa.array(nested[2:], kind(pa.string()))), tmp_path / "b.parquet")
+    table = ss.create(tmp_path)
+    assert table.schema.field("s").type == kind(pa.string())
+    assert table.scan(order_by=("k", "desc"), limit=2).to_table()["s"].to_pylist() == [nested[2], None]
+    enum = pa.DictionaryArray.from_arrays([1, 2, 0], pa.array(["a", "b", "new"], view))
+    with table.transaction() as transaction:
+        transaction.write(rows.set_column(0, "k", pa.array(["d", "e", "f"])).set_column(2, "e", enum))
+    found = table.upsert(rows.set_column(0, "k", pa.array(["d", "g", "h"], view)).set_column(2, "e", enum), "k")
+    assert (found.rows_updated, found.rows_inserted) == (1, 2)
+    assert table.upsert(rows.select(["s"]).append_column("e", enum), "e").rows_updated == 7
+    assert table.delete("k < 'd'").rows_deleted == 3
+    assert table.update({"k": "k || '2'"}, "s.t IS NULL").rows_updated == 4
+    left = table.scan(order_by="k").to_table()
+    assert left["k"].to_pylist() == ["d", "e2", "f2", "g2", "h2"]
+    assert left["e"].to_pylist() == ["b", "new", "a", "new", "a"]
+    assert left["s"].to_pylist() == [nested[0], None, nested[2], None, nested[2]]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

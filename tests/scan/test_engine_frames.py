@@ -180,6 +180,9 @@ def test_slices_come_before_later_filters(table: ss.Table) -> None:
 
 
 def test_engines_accept_a_plan(table: ss.Table) -> None:
+    for refused in (table.scan(columns=[]).lazy, table.scan(columns=[]).to_duckdb):
+        with pytest.raises(ss.InvalidArgumentError, match="no columns"):
+            refused()
     plan = table.scan("i > 40", columns=["i", "s"])
     assert plan.to_polars().columns == ["i", "s"]
     assert plan.to_polars().height == pl.DataFrame(plan).height == len(plan.to_pandas()) == plan.count() == 27

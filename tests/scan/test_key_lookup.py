@@ -154,6 +154,25 @@ def test_positions_of_rows(tmp_path: Path, is_indexed: bool) -> None:
         table.scan("n % 2 = 0").positions()
 
 
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_keys_of_several_columns_in_a_slice_with_a_rollback(tmp_path: Path, is_indexed: bool) -> None:
+    rows = pa.table({"a": [i // 32 for i in range(96)], "b": ["x", "y"] * 48})
+    pq.write_table(rows, tmp_path / "base")
+    table = ss.create(tmp_path / "t", schema=rows.schema)
+    files = {"path": [f"{tmp_path}/base", f"{tmp_path}/log"], "size_bytes": [(tmp_path / "base").stat().st_size, 9]}
+    files |= {"row_count": [96, 0], "kind": ["base", "rollback"], "file_group": ["g"] * 2, "slice_instant": ["1"] * 2}
+    with table.transaction() as tx:
+        tx.add_files(pa.table(files))
+    if is_indexed:
+        table.create_index("b", kind="secondary")
+    plan = table.lookup(pa.table({"a": [1, 7], "b": ["x", "y"]}))
+    assert plan.to_table().to_pylist() == [{"a": 1, "b": "x"}] * 16
+    assert plan.positions()["row"].to_pylist() == list(range(32, 64, 2))
+    assert (plan.count(), plan.dataset().count_rows(), plan.max("a")) == (16, 16, 1)
+    assert plan.count(by="b").to_pylist() == [{"b": "x", "count": 16}]
+    assert table.lookup(pa.table({"a": [1], "b": ["xx"]})).files().num_rows == 0
+
+
 def test_deleted_rows_have_no_position_and_are_counted(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     from log_lakes import delete_rows, paths_of

@@ -127,6 +127,9 @@ def test_scans_choose_rows_columns_and_batches(table: ss.Table) -> None:
         dataset.to_table(columns=["x"])
     with pytest.raises(ss.PredicateError, match="'x'"):
         dataset.to_table(filter=pc.field("x") == 1)
+    for size in (0, -1):
+        with pytest.raises(ss.InvalidArgumentError, match="1 or more"):
+            dataset.to_batches(batch_size=size)
 
 
 def test_a_plans_dataset_is_exactly_its_rows(table: ss.Table) -> None:

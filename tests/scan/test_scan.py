@@ -41,6 +41,8 @@ def test_a_limit_beyond_the_rows_without_columns(tmp_path: Path) -> None:
     plan = ss.create(tmp_path).scan("a < 2", columns=[], limit=10)
     assert plan.to_table().num_rows == sum(batch.num_rows for batch in plan.to_batches()) == 2
     assert plan.head(5).num_rows == 2 and plan.head(1).num_rows == 1
+    assert ss.open(tmp_path).scan(columns=[], order_by="a", limit=2).to_table().num_rows == 2
+    assert ss.open(tmp_path).scan("a > 0", order_by="a", limit=1).dataset().count_rows() == 1
 
 
 def test_head_is_the_first_rows(tmp_path: Path) -> None:

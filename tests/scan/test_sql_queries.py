@@ -601,6 +601,7 @@ def test_a_relation_stays_on_its_version(tmp_path: Path) -> None:
         ("SELECT 1; SELECT 2 FROM self", "one SELECT"),
         ("SELECT 1", "none of the tables"),
         ("WITH self AS (SELECT 1) SELECT * FROM self", "WITH defines"),
+        ("SELECT * FROM self WHERE 'a\0b' = 'a'", r"chr\(0\)"),
     ],
 )
 def test_what_is_no_query(table: ss.Table, query: str, message: str) -> None:
