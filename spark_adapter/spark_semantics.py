@@ -22,20 +22,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from ..base import canon
-from ..engine.predicates import (
-    And,
-    Cast,
-    Column,
-    Comparison,
-    In,
-    IsNull,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Unknown,
-    unknowns,
-)
+from ..engine.predicates import And, Cast, Column, Comparison, In, IsNull, Literal, Node, Not, Or, Unknown, unknowns
 from ..engine.predicates.coerce import is_exact_widening, is_text, plain_type
 from ..engine.predicates.literals import LiteralValue, Temporal, parse_temporal
 
@@ -83,10 +70,12 @@ class Call:
 
 @dataclass(frozen=True)
 class CastTo:
-    """A cast that the session decides how to make (no try_cast). `type` is Spark's name of it, in lower case."""
+    """A cast that the session decides how to make (no try_cast). `type` is Spark's name of it, in lower case; `zone`
+    the time zone of the session when Spark analyzed it, which the cast keeps. None: that of the session now."""
 
     child: Tree
     type: str
+    zone: str | None = None
 
     def __str__(self) -> str:
         return f"CAST({self.child} AS {self.type})"
