@@ -78,7 +78,7 @@ def list_below(
     listed folders to `seen`."""
     unlisted, listed, found = deque(folders), 0, 0
     folder_count = len(unlisted)
-    index_folder = _index_folder(storage, index_storage)
+    index_folder: str | None = None
     entries: list[Entry] = []
     tables: list[pa.Table] = []
     waiting: set[Future] = set()
@@ -94,6 +94,8 @@ def list_below(
                 files, inner = future.result()
                 entries += files
                 found += len(files)
+                if inner and index_folder is None:
+                    index_folder = _index_folder(storage, index_storage)
                 inner = [folder for folder in inner if folder != index_folder and folder not in known]
                 unlisted.extend(inner)
                 folder_count += len(inner)
@@ -113,16 +115,16 @@ def hidden_by_index(storage: Storage, index_storage: Storage) -> str | None:
     """Return a Parquet file in the index's folder that a listing would include if the index were elsewhere; None if
     there is none."""
     folder = _index_folder(storage, index_storage)
-    if folder is None or not is_listed(f"{folder}/name"):
+    if not folder or not is_listed(f"{folder}/name"):
         return None
     paths = list_below(storage, index_storage, [folder]).column("path").to_pylist()
     return next((path_text(path) for path in paths if path_text(path).lower().endswith(_ENDINGS)), None)
 
 
-def _index_folder(storage: Storage, index_storage: Storage) -> str | None:
-    """Return the path of the index's folder in the directory; None if it is elsewhere."""
+def _index_folder(storage: Storage, index_storage: Storage) -> str:
+    """Return the path of the index's folder in the directory; an empty text if it is elsewhere."""
     folder, root = recorded_name(index_storage), f"{recorded_name(storage)}/"
-    return folder.removeprefix(root) if folder.startswith(root) else None
+    return folder.removeprefix(root) if folder.startswith(root) else ""
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
