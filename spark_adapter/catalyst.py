@@ -218,7 +218,8 @@ def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tr
     if constant is not None:
         return constant
     if kind == "Cast" and node.evalMode().toString() != "TRY":
-        return CastTo(trees(children[:1])[0], node.dataType().sql().lower())
+        zone = node.timeZoneId()
+        return CastTo(trees(children[:1])[0], node.dataType().sql().lower(), zone.get() if zone.isDefined() else None)
     return Opaque(node.sql(), f"{kind} is not understood")
 
 

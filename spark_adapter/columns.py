@@ -235,7 +235,7 @@ class _Reader:
             op, left, right = _FLIPPED.get(op, op), right, left
         if isinstance(right, Value):
             first = self._operand_beside(left, [right])
-            node = compared(op, first, right, self._session, f"{left} {op} {right}")
+            node = compared(op, first, right, self._session_of(left), f"{left} {op} {right}")
             if node is None:
                 raise self._not_alike(f"a {first.kinds[0]} with a {right.type}", f"{left} {op} {right}")
             if self._session.time_zone is None and unknowns(node):
@@ -253,7 +253,7 @@ class _Reader:
         if len(values) < len(right) or len({value.type for value in values} - {"null"}) > 1:
             raise _NotUnderstoodError("a list of literals of one type is expected")
         operand = self._operand_beside(left, values)
-        node = listed(operand, values, self._session)
+        node = listed(operand, values, self._session_of(left))
         if node is None:
             raise self._not_alike(f"a {operand.kinds[0]} with this list", f"{left} IN (...)")
         return node
@@ -296,6 +296,11 @@ class _Reader:
                 if is_number if is_float else pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
                     return plain_operand(column, kind)
         return self._operand(tree)
+
+    def _session_of(self, tree: Tree) -> Session:
+        """The settings by which an operand is compared: a plan may be older than those of now."""
+        zone = tree.zone if isinstance(tree, CastTo) else None
+        return self._session if zone is None else replace(self._session, time_zone=zone)
 
     def _operand(self, tree: Tree) -> ComparedColumn:
         if not isinstance(tree, CastTo):

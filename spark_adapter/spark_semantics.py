@@ -83,10 +83,12 @@ class Call:
 
 @dataclass(frozen=True)
 class CastTo:
-    """A cast that the session decides how to make (no try_cast). `type` is Spark's name of it, in lower case."""
+    """A cast that the session decides how to make (no try_cast). `type` is Spark's name of it, in lower case; `zone`
+    the time zone of the session when Spark analyzed it, which the cast keeps. None: that of the session now."""
 
     child: Tree
     type: str
+    zone: str | None = None
 
     def __str__(self) -> str:
         return f"CAST({self.child} AS {self.type})"

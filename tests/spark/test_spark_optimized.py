@@ -286,6 +286,22 @@ def test_a_column_that_the_optimizer_takes_for_not_null(session: SparkSession) -
     assert made is not frame and _rows(made) == _rows(frame)
 
 
+def test_a_cast_of_a_plan_keeps_its_time_zone(session: SparkSession, tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, ({"n": [h], "t": [dt.datetime(2024, 1, 1, h)]} for h in range(8)))
+    session = session.newSession()
+    texts = (
+        "t IN (TIMESTAMP_LTZ '2024-01-01T05:00:00Z', TIMESTAMP_LTZ '2024-01-01T06:00:00Z')",
+        "t > TIMESTAMP_LTZ '2024-01-01T04:30:00Z' AND t < TIMESTAMP_LTZ '2024-01-01T06:30:00Z'",
+    )
+    for zone, later, hours in (("UTC", "America/New_York", [5, 6]), ("America/New_York", "UTC", [0, 1])):
+        session.conf.set("spark.sql.session.timeZone", zone)
+        frames = [sks.scan(session, lake).where(text).select("n") for text in texts]
+        session.conf.set("spark.sql.session.timeZone", later)
+        for frame in map(sks.optimized, frames):
+            assert sorted(row.n for row in frame.collect()) == hours
+            assert zone != "UTC" or files_read(frame) == [2]
+
+
 @only_in_test_all
 def test_times_of_the_old_calendar_are_read_as_spark_reads_them(session: SparkSession, tmp_path: Path) -> None:
     """1500-01-10 of the old calendar is stored as the day that is 1500-01-19 in the new one."""
