@@ -437,9 +437,7 @@ def with_relation(node: Any, old: Any, new: Any) -> Any:
     """A chain of operators over another relation."""
     if node.equals(old):
         return new
-    (child,) = children_of(node)
-    above = with_relation(child, old, new)
-    return node if above is child else node.withNewChildren(sequence_of([above]))
+    return map_children(node, lambda child: with_relation(child, old, new))
 
 
 def project_as(frame: Any, relation: FilteredRelation) -> Any:
@@ -475,16 +473,23 @@ def _references_of(expression: Any) -> set[str]:
 
 
 class _Planner:
-    """A table function without arguments: to Spark a Scala function from arguments to a plan."""
+    """A table function without arguments: to Spark a Scala function from arguments to a plan.
 
-    def __init__(self, plan: Callable[[], DataFrame]):
-        self._plan = plan
+    Spark calls it under the settings of when the view was made. The function without arguments, which makes the plan,
+    is called under those of now.
+    """
 
-    def apply(self, _: Any) -> Any:
-        return analyzed_plan(self._plan())
+    def __init__(self, spark: Any, plan: Callable[[], DataFrame]):
+        self._spark, self._plan = spark, plan
+
+    def apply(self, *arguments: Any) -> Any:
+        if not arguments:
+            return analyzed_plan(self._plan())
+        settings = self._spark._jsparkSession.sessionState().conf()
+        return java_class("org.apache.spark.sql.internal.SQLConf").withExistingConf(settings, self)
 
     class Java:
-        implements = ("scala.Function1",)
+        implements = ("scala.Function1", "scala.Function0")
 
 
 def define_view(spark: Any, name: str, plan: Callable[[], DataFrame]) -> None:
@@ -499,6 +504,6 @@ def define_view(spark: Any, name: str, plan: Callable[[], DataFrame]) -> None:
         ensure_callback_server_started(spark.sparkContext._gateway)
         function = f"skipstone_view_{name.encode().hex()}"
         functions = spark._jsparkSession.sessionState().tableFunctionRegistry()
-        functions.createOrReplaceTempFunction(function, _Planner(plan), "scala_udf")
+        functions.createOrReplaceTempFunction(function, _Planner(spark, plan), "scala_udf")
     with active(spark):
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(name)} AS SELECT * FROM {function}()")

@@ -202,11 +202,7 @@ def run_frame(
 
 
 def run_action(
-    spark: SparkSession,
-    action: Callable[[], R],
-    step: str,
-    progress: Progress | None = None,
-    tasks: int | None = None,
+    spark: SparkSession, action: Callable[[], R], step: str, progress: Progress | None = None, tasks: int | None = None
 ) -> R:
     """Return the result of an action, which is a step of a verb.
 

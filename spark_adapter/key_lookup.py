@@ -89,20 +89,14 @@ def lookup(
         plan = table.scan(condition, columns)
         plan.planning.check_evaluable()
         wire = wire_schema(table.schema, plan.columns)
-        given = run_action(spark, key_frame.toArrow, "keys", progress_function(progress))
-        given = given.rename_columns(names)
+        given = run_action(spark, key_frame.toArrow, "keys", progress_function(progress)).rename_columns(names)
         keyed = key_set(given, [leaves[name] for name in names])
         if len(names) == 1 and given.num_rows <= FEW_KEYS:
             among = parse(col(names[0]).is_in(given.column(0).drop_null().unique()))
+            both = among if condition is None else And((among, condition))
             # The caller's version, not the one opened: only the latest is read with another format's log.
             return scan(
-                spark,
-                path,
-                among if condition is None else And((among, condition)),
-                columns,
-                index_path=index_path,
-                version=version,
-                storage_options=storage_options,
+                spark, path, both, columns, index_path=index_path, version=version, storage_options=storage_options
             )
         tops = [*(top_level(table.schema, name) for name in names), *top_columns(plan.bound)]
         planning = planned_lookup(

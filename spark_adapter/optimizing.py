@@ -30,6 +30,7 @@ from ..errors import InvalidArgumentError, NotReadableError, SkipstoneError
 from . import catalyst
 from .catalyst import FilteredRelation, ListedFiles
 from .columns import from_tree, where_node, where_of, without_unknowns
+from .jobs import error_in
 from .options import encode_predicate, local_path
 from .sessions import check_frame, register, relation_of, session_of
 from .shares import is_bulk_read
@@ -77,8 +78,7 @@ def optimized(frame: DataFrame) -> DataFrame:
             return catalyst.frame_of_plan(frame, new) if rewriting.is_changed else frame
     except Exception as error:  # of a version of Spark with other internals
         warnings.warn(
-            f"this query is unchanged, and its filters skip nothing: {type(error).__name__}: {error}",
-            stacklevel=2,
+            f"this query is unchanged, and its filters skip nothing: {type(error).__name__}: {error}", stacklevel=2
         )
         return frame
     raise stale
@@ -89,10 +89,14 @@ def sql(spark: SparkSession, text: str, *args: Any, **kwargs: Any) -> DataFrame:
 
         sks.sql(spark, "SELECT count(*) FROM flights WHERE tailnum = 'N14228'")
 
-    Raises as `optimized`, and what `spark.sql` raises.
+    Raises as `optimized`, and what `spark.sql` raises; an error of a `view` by its own type.
     """
     _check_classic(spark)
-    return optimized(spark.sql(text, *args, **kwargs))
+    try:
+        frame = spark.sql(text, *args, **kwargs)
+    except Exception as error:
+        raise error_in(error) or error from None  # that of a view of ours, in Spark's words
+    return optimized(frame)
 
 
 def _check_classic(spark: Any) -> None:

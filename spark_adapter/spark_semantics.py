@@ -22,20 +22,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from ..base import canon
-from ..engine.predicates import (
-    And,
-    Cast,
-    Column,
-    Comparison,
-    In,
-    IsNull,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Unknown,
-    unknowns,
-)
+from ..engine.predicates import And, Cast, Column, Comparison, In, IsNull, Literal, Node, Not, Or, Unknown, unknowns
 from ..engine.predicates.coerce import is_exact_widening, is_text, plain_type
 from ..engine.predicates.literals import LiteralValue, Temporal, parse_temporal
 

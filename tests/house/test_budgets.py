@@ -25,7 +25,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/tasks": (1_226, 7),
     "engine/predicates": (5_939, 22),
     "engine/lakes": (3_788, 18),
-    "spark_adapter": (5_308, 26),
+    "spark_adapter": (5_330, 26),
     "commands": (1_899, 13),
     "engine/indexes": (8_016, 44),
     "engine/rows_by_key": (1_395, 7),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import few_of, only_in_test_all
+from lake_strategies import make_lake
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -58,6 +60,19 @@ def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: 
     finally:
         spark.catalog.dropTempView("over_it")
         spark.catalog.dropTempView("the latest")
+
+
+@only_in_test_all
+def test_a_view_follows_the_settings_of_each_query(spark: SparkSession, tmp_path: Path) -> None:
+    rows = ({"id": [h], "t": [dt.datetime(2024, 1, 1, h)]} for h in (0, 5, 10))
+    lake, session = make_lake(tmp_path / "lake", rows), spark.newSession()
+    for zone in ("America/New_York", "UTC", "America/New_York"):
+        sks.view(session, "v", lake, "t = TIMESTAMP_LTZ '2024-01-01 05:00:00'")
+        session.conf.set("spark.sql.session.timeZone", zone)
+        assert _ids(session.table("v")) == [5]
+    shutil.rmtree(lake)
+    with pytest.raises(ss.NotATableError):
+        sks.sql(session, "SELECT * FROM v")
 
 
 def test_rule_46_a_view_of_all_rows_is_planned_once_per_version(
