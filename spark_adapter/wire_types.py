@@ -274,11 +274,25 @@ def check_incoming(rows: pa.Schema, names: Sequence[str], table: pa.Schema) -> N
     from ..engine.tasks.writer import fitted
 
     for name, given in zip(names, rows.types, strict=True):
-        kept = table.field(name).type
-        if pa.types.is_timestamp(given) and pa.types.is_timestamp(kept) and (given.tz is None) != (kept.tz is None):
-            kind = "TIMESTAMP_NTZ" if kept.tz is None else "TIMESTAMP"
-            raise SchemaError(f"column {name!r} is {kind}, unlike the rows: CAST(... AS {kind}) uses a session's zone")
+        _check_zones(given, table.field(name).type, name)
     fitted(to_table_types(rows.empty_table(), names, table), table)
+
+
+def _check_zones(given: pa.DataType, kept: pa.DataType, column: str) -> None:
+    """Raises SchemaError if instants would become times without a zone, or the reverse, at any depth."""
+    given, kept = coerce.plain_type(given), coerce.plain_type(kept)
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(kept) and (given.tz is None) != (kept.tz is None):
+        kind = "TIMESTAMP_NTZ" if kept.tz is None else "TIMESTAMP"
+        raise SchemaError(f"column {column!r} is {kind}, unlike the rows: CAST(... AS {kind}) uses a session's zone")
+    if pa.types.is_struct(given) and pa.types.is_struct(kept):
+        for field in given:
+            if kept.get_field_index(field.name) >= 0:
+                _check_zones(field.type, kept.field(field.name).type, f"{column}.{field.name}")
+    elif pa.types.is_map(given) and pa.types.is_map(kept):
+        _check_zones(given.key_type, kept.key_type, column)
+        _check_zones(given.item_type, kept.item_type, column)
+    elif is_list(given) and is_list(kept):
+        _check_zones(given.value_type, kept.value_type, column)
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

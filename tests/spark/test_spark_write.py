@@ -294,6 +294,25 @@ def test_errors_are_raised_before_any_task_runs(spark: SparkSession, tmp_path: P
         save(frame, lake, "errorifexists")
 
 
+@pytest.mark.parametrize("stored", [None, "UTC"])
+def test_times_with_and_without_a_zone_are_not_mixed_at_any_depth(
+    spark: SparkSession, tmp_path: Path, stored: str | None
+) -> None:
+    kind, time = pa.timestamp("us", stored), f"TIMESTAMP_{'NTZ' if stored else 'LTZ'} '2024-01-01 00:00:00'"
+    kinds = {"t": kind, "s": pa.struct({"u": pa.struct({"t": kind})}), "a": pa.list_(pa.list_(kind)),
+             "k": pa.map_(kind, pa.int32()), "v": pa.map_(pa.string(), pa.list_(kind))}  # fmt: skip
+    lake = tmp_path / "lake"
+    ss.create(lake, schema=pa.schema({"id": pa.int64()} | kinds)).close()
+    for value in (
+        f"{time} AS t", f"named_struct('u', named_struct('t', {time})) AS s", f"array(array({time})) AS a",
+        f"map({time}, 1) AS k", f"map('x', array({time})) AS v",
+    ):  # fmt: skip
+        rows = spark.range(1).selectExpr("id", value)
+        for write in (lambda: sks.save(rows, lake), lambda: sks.merge(spark, lake, rows, "id")):  # noqa: B023
+            with pytest.raises(ss.SchemaError, match=f"column '{value[-1]}[.ut]*' is TIMESTAMP"):
+                write()
+
+
 def test_columns_are_matched_by_name_and_by_case_only_if_two_names_differ_in_it() -> None:
     table = pa.schema([("id", pa.int64()), ("t", pa.string()), ("T", pa.string())])
     assert names_in(table, ["T", "ID", "t"]) == ["T", "id", "t"]
