@@ -40,7 +40,7 @@ from .columns import quoted
 from .jobs import Batches, batches_only
 from .old_calendar import stored_times
 from .options import Request
-from .sessions import REQUEST_OPTION
+from .sessions import INT96_CONVERSION, REQUEST_OPTION
 from .shares import check_files
 from .wire_types import holds_nanoseconds, spark_schema, to_table_types, wire_schema, wire_type
 
@@ -170,6 +170,8 @@ class _Files:
 
     def frame(self, spark: SparkSession, request: Request) -> DataFrame:
         """A frame of all rows of the files, in at least the columns that are needed."""
+        if self._int96 and spark.conf.get(INT96_CONVERSION) != "false":
+            raise NotReadableError(f"{INT96_CONVERSION} is set, so Spark would shift INT96: unset it, or use scan()")
         check_files(self._plan, self._tasks)
         partitioning = self._instant.partitioning
         names = [*self._wire.names, *(name for name in partitioning if name not in self._wire.names)]

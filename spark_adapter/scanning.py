@@ -23,7 +23,7 @@ from ..errors import InvalidArgumentError, NotReadableError, PredicateError, Sch
 from . import catalyst
 from .columns import quoted, where_node, without_unknowns
 from .options import Request, encode_predicate
-from .sessions import check_frame, register, spark_where
+from .sessions import INT96_CONVERSION, check_frame, register, spark_where
 from .shares import can_check_files, check_files, is_bulk_read
 from .source import load
 from .spark_versions import default_parallelism
@@ -270,10 +270,12 @@ def view(
         reads_whole = True if where is None and can_check_files(table.scan().planning) else None
     read = partial(scan, spark, location, where, hand_over=reads_whole, **places)
     read = partial(read, columns=read(columns=columns).columns)
-    catalyst.define_view(spark, name, _kept(read, location, places) if reads_whole else read)
+    catalyst.define_view(spark, name, _kept(spark, read, location, places) if reads_whole else read)
 
 
-def _kept(read: Callable[[], DataFrame], location: str, places: dict[str, Any]) -> Callable[[], DataFrame]:
+def _kept(
+    spark: SparkSession, read: Callable[[], DataFrame], location: str, places: dict[str, Any]
+) -> Callable[[], DataFrame]:
     """`read`, whose frame of all rows is kept as long as the version and the files are those that it was made of: to
     make it takes Spark about a tenth of a second, because it lists the files."""
     kept: tuple[Any, DataFrame | None] = None, None
@@ -281,7 +283,7 @@ def _kept(read: Callable[[], DataFrame], location: str, places: dict[str, Any]) 
     def latest() -> DataFrame:
         nonlocal kept
         with open_table(location, **places) as table:
-            state = table.handle.instant.checksum, table.handle.log_position
+            state = table.handle.instant.checksum, table.handle.log_position, spark.conf.get(INT96_CONVERSION)
             planning = table.scan(columns=[]).planning  # warns of a directory that changed since the last sync
             with contextlib.suppress(NotReadableError):
                 check_files(planning, planning.tasks_of_whole_files())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # The option of Spark's Parquet reader, which keeps it and does not use it: the options of the scan that it reads, as
 # JSON.
 REQUEST_OPTION = "skipstone.request"
+INT96_CONVERSION = "spark.sql.parquet.int96TimestampConversion"  # shifts times in files that Spark did not write
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 

@@ -367,6 +367,14 @@ def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None
     for load in (sks.read_parquet, partial(sks.scan, hand_over=True), partial(sks.scan, hand_over=False)):
         assert _rows(load(session, tmp_path, None, ["t", "n"])) == sorted(repr((t, n)) for t in times for n in "ab")
         assert load(session, tmp_path, f"t = TIMESTAMP_NTZ '{times[2]}'", ["n"]).count() == 2
+    setting, where = "spark.sql.parquet.int96TimestampConversion", f"t = TIMESTAMP_NTZ '{times[2]}'"
+    sks.view(session, "clocks", tmp_path, columns=["t", "n"])
+    session.conf.set(setting, "true")
+    for frame in (sks.scan(session, tmp_path, where, ["n"], hand_over=True), session.table("clocks").where(where)):
+        assert sorted(row["n"] for row in frame.collect()) == ["a", "b"]
+    with pytest.raises(ss.NotReadableError, match=setting):
+        sks.read_parquet(session, tmp_path, None, ["t", "n"])
+    session.conf.unset(setting)
     lists = sorted(repr((t, [t], name)) for t in times for name in "ab")
     assert _rows(sks.scan(session, tmp_path, hand_over=True)) == lists
     with pytest.raises(ss.NotReadableError, match="INT96 within"):
