@@ -340,6 +340,15 @@ def has_filter(plan: Any) -> bool:
     return bool(waiting)
 
 
+def names_files(frame: DataFrame, condition: Column) -> bool:
+    """Whether a condition, by which a frame is filtered, asks which file a row is from: of a source of Python it is
+    ''. Over Spark Connect only the text of the condition is seen."""
+    if not is_classic(frame.sparkSession):
+        return "input_file_" in str(condition).lower()
+    plan = analyzed_plan(frame)
+    return not plan.deterministic() and f"{_EXPRESSIONS}.InputFile" in plan.toJSON()
+
+
 @dataclass(frozen=True)
 class ListedFiles:
     """What Spark's Parquet reader listed for a relation.

@@ -138,6 +138,11 @@ def scan(
     if result is None:
         frame = load(spark, request, spark_schema(wire))
         result = frame if residual is None else frame.where(residual)
+        if residual is not None and catalyst.names_files(result, residual):
+            raise PredicateError(
+                "input_file_name() and the like are not known of rows that Skipstone reads: use read_parquet(), or "
+                'scan(hand_over="only")'
+            )
     if sorts:
         result = result.orderBy(*sorts)
     if limit is not None:

@@ -102,6 +102,12 @@ def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -
         assert sks.read_parquet(spark, lake, form, columns=["k"]).collect() == [(130,)]
     assert sks.read_parquet(spark, lake, F.length("s") == 2, columns=["k"]).count() == 5
     assert sks.read_parquet(spark, lake, F.col("x") > 7.5).count() == sks.scan(spark, lake, "x > 7.5").count()
+    named = F.input_file_name().like("%/region=7/%")
+    for load in (sks.read_parquet, partial(sks.scan, hand_over=True)):
+        assert load(spark, lake, named, ["k"]).count() == 120
+    for where in (named, "NOT (k < 5 OR input_file_block_start() > 0)"):  # not known of rows that we read
+        with pytest.raises(ss.PredicateError, match="read_parquet"):
+            sks.scan(spark, lake, where, ["k"])
     none = sks.read_parquet(spark, lake, "k = -1")
     assert (none.collect(), none.schema) == ([], found.sparkSession.read.schema(none.schema).parquet(str(lake)).schema)
 
