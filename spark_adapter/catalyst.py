@@ -219,7 +219,7 @@ def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tr
         return constant
     if kind == "Cast" and node.evalMode().toString() != "TRY":
         zone = node.timeZoneId()
-        return CastTo(*trees(children[:1]), node.dataType().sql().lower(), zone.get() if zone.isDefined() else None)
+        return CastTo(trees(children[:1])[0], node.dataType().sql().lower(), zone.get() if zone.isDefined() else None)
     return Opaque(node.sql(), f"{kind} is not understood")
 
 
@@ -365,12 +365,16 @@ class ListedFiles:
     @classmethod
     def of(cls, relation: Any) -> ListedFiles | None:
         """The files of a leaf of an optimized plan; None if the leaf is not read by Spark's Parquet reader."""
-        if kind_of(relation) != "LogicalRelation" or kind_of(relation.relation()) != "HadoopFsRelation":
+        source = relation.relation() if kind_of(relation) == "LogicalRelation" else None
+        if source is not None and kind_of(source) == "HadoopFsRelation":
+            if kind_of(source.fileFormat()) != "ParquetFileFormat":
+                return None
+            index, given = source.location(), source.options().get("path")
+            path = given.get() if given.isDefined() else None
+        elif kind_of(relation) == "DataSourceV2ScanRelation" and kind_of(relation.scan()) == "ParquetScan":
+            index, path = relation.scan().fileIndex(), relation.relation().options().get("path")
+        else:
             return None
-        source = relation.relation()
-        if kind_of(source.fileFormat()) != "ParquetFileFormat":
-            return None
-        index, path = source.location(), source.options().get("path")
         if kind_of(index) == "CatalogFileIndex":  # a partitioned table of the catalog
             index = index.filterPartitions(sequence_of([]))
         if kind_of(index) != "InMemoryFileIndex":
@@ -380,7 +384,7 @@ class ListedFiles:
         if len(statuses) != listed.size():
             return None
         found = tuple((name, int(size), int(ms)) for name, size, ms in statuses)
-        return cls(roots, found, path.get() if path.isDefined() else None)
+        return cls(roots, found, path)
 
 
 # -- changes of an optimized plan -------------------------------------------------------------------------------------

@@ -299,8 +299,8 @@ class _Reader:
 
     def _session_of(self, tree: Tree) -> Session:
         """The settings by which an operand is compared: a plan may be older than those of now."""
-        is_zoned = isinstance(tree, CastTo) and tree.zone is not None
-        return replace(self._session, time_zone=tree.zone) if is_zoned else self._session
+        zone = tree.zone if isinstance(tree, CastTo) else None
+        return self._session if zone is None else replace(self._session, time_zone=zone)
 
     def _operand(self, tree: Tree) -> ComparedColumn:
         if not isinstance(tree, CastTo):

@@ -112,8 +112,8 @@ def scan(
             where = _bounded(table, where, order_by, limit, mode)
             plan = table.scan(where, columns, mode=mode)
         needed = [top_level(table.schema, key.column) for key in keys]
-        if residual is not None:
-            needed += _tested_columns(names_tested, readable_schema(table.schema).names)
+        tested = [] if condition is None else _tested_columns(names_tested, readable_schema(table.schema).names)
+        needed += [] if residual is None else tested
         wire = wire_schema(table.schema, list(dict.fromkeys([*names, *needed])))
         sorts = [_sort(spark, key, table.schema) for key in keys]
         request = Request.of(
@@ -129,7 +129,6 @@ def scan(
         if hand_over is not False and (hand_over or (is_bulk_read(plan.planning) and not is_python_test)):
             from .parquet_reader import read_files
 
-            tested = [] if condition is None else _tested_columns(names_tested, readable_schema(table.schema).names)
             otherwise = () if hand_over == "only" else (NotReadableError, SchemaError, PredicateError)
             with contextlib.suppress(*otherwise):  # it would read otherwise
                 whole = table.scan(where, list(dict.fromkeys([*wire.names, *tested])), mode=mode)

@@ -204,9 +204,12 @@ def test_replaced_files_of_a_folder_are_not_read_by_spark(session: SparkSession,
             assert raised.value.paths == ["day=0/0.parquet"]
     finally:
         session.sql("DROP TABLE catalog_folder")
-    for path in (f"{root}/day=0", f"{root}/*/*.parquet"):
-        with pytest.raises(ss.NotReadableError, match=re.escape("day=0/0.parquet")):
-            sks.optimized(session.read.parquet(path))
+    for sources in ("parquet", ""):  # read by Spark's old and new interface of sources
+        session.conf.set("spark.sql.sources.useV1SourceList", sources)
+        for path in (f"{root}/day=0", f"{root}/*/*.parquet"):
+            with pytest.raises(ss.NotReadableError, match=re.escape("day=0/0.parquet")):
+                sks.optimized(session.read.parquet(path).where("k < 99"))
+    session.conf.unset("spark.sql.sources.useV1SourceList")
     # Files that the caller names, and folders of which every file is live.
     named = session.read.parquet(f"{root}/day=0/0.parquet").where("k = 7")
     assert sks.optimized(named).count() == session.read.parquet(f"{root}/day=1").where("k = 17").count() == 1
