@@ -8,9 +8,11 @@ for any content of the file.
 
 Which bounds are in the order of their column's type (`FooterBytes.has_ordered_bounds`):
 
-Bounds of values that are stored and compared as signed numbers were right in every writer: they always count. Bounds of
-byte strings, decimals in bytes, half floats and unsigned numbers were computed by comparing signed bytes or signed
-numbers before footers declared the order (`column_orders`, 2017: parquet-mr 1.10, parquet-cpp 1.3). So they count only
+Bounds of values that are stored and compared as signed integers count, except those of fastparquet, which orders
+categories by their codes. Bounds of other values were wrong in many files before footers declared the order of bounds
+(`column_orders`, 2017: parquet-mr 1.10, parquet-cpp 1.3): those of float and double if a value was NaN; those of byte
+strings, decimals in bytes, half floats and unsigned numbers, which were compared as signed bytes or numbers. So they
+count only
 
 - if the footer declares for that column that its bounds are in the order of the type: then they are `min_value` and
   `max_value`, not the deprecated `min` and `max`
@@ -61,6 +63,14 @@ _DECIMALS_SINCE = {
     ("parquet-rs", "FIXED_LEN_BYTE_ARRAY"): (14, 0, 0),  # arrow-rs#1532
     ("delta-rs", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),  # a later parquet-rs
     ("DuckDB", "FIXED_LEN_BYTE_ARRAY"): (1, 0, 0),
+}
+# Since which a writer leaves NaN out of the bounds of floats: PARQUET-1246, PARQUET-1225, IMPALA-6527; parquet-go#459.
+_FLOATS_SINCE = {
+    "parquet-mr": (1, 10, 0),
+    "parquet-cpp": (1, 5, 0),
+    "impala": (2, 12, 0),
+    "github.com/parquet-go/parquet-go": (1, 0, 0),
+    "github.com/segmentio/parquet-go": (1, 0, 0),
 }
 _UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers since their first version
 
@@ -119,13 +129,17 @@ class FooterBytes:
         physical = self.leaves[leaf].physical_type
         if physical == "INT96":
             return False
-        is_unsigned = pa.types.is_unsigned_integer(kind)
-        if physical not in _IN_BYTES and not is_unsigned:
+        if self.created_by.startswith("fastparquet"):
+            return False
+        is_unsigned, is_float = pa.types.is_unsigned_integer(kind), physical in ("FLOAT", "DOUBLE")
+        if physical not in _IN_BYTES and not is_unsigned and not is_float:
             return True
         if leaf not in self.defined or not self.created_by:  # bounds in a footer without a writer do not count
             return False
         named = _VERSION.match(self.created_by)
         name, version = (named[1], tuple(map(int, named.groups()[1:]))) if named else ("", ())
+        if is_float:
+            return version >= _FLOATS_SINCE.get(name, ())
         if is_unsigned:
             return version >= _UNSIGNED_SINCE.get(name, ())
         if pa.types.is_decimal(kind):

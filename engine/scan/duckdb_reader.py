@@ -52,8 +52,15 @@ _LOSES_NAN = "the installed DuckDB loses rows with NaN"
 _CHECKED_FILES_MAX = 1_000
 _checked_files: set[tuple] = set()  # in which DuckDB has the types of the Arrow schema for some columns
 _kept: WeakKeyDictionary[Snapshot, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def _is_bounded(one: Evidence) -> np.ndarray:
+    return (one.has_lower & one.has_upper) | ~one.may_be_value
+
+
 _FACTS: dict[str, Callable[[Evidence], np.ndarray]] = {
-    "bounded": lambda one: (one.has_lower & one.has_upper) | ~one.may_be_value,
+    "bounded": _is_bounded,
+    "bounded if known": _is_bounded,
     "times": lambda one: one.has_lower | ~one.may_be_value,  # INT96, which DuckDB wraps, has no bounds
 }
 
@@ -113,13 +120,13 @@ class DuckDBReader:
         return has_floats and not nan_rows()
 
     def is_ordered(self, columns: Iterable[str]) -> bool:
-        """Whether DuckDB may prune by footer statistics of some columns (dotted paths): each writer orders values of
-        the type right, or an index has bounds for each file."""
+        """Whether DuckDB may prune by footer statistics of some columns (dotted paths): an index has bounds for each
+        file. Nearly all writers order signed numbers right: for these, files of which no index has statistics count."""
+        of_columns = {name: self._schema.field(top_level(self._schema, name)).type for name in columns}
         return all(
             name in self._context.partitioning
-            or _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type)
-            or self._is_true_in_each_file("bounded", name)
-            for name in columns
+            or self._is_true_in_each_file("bounded if known" if _are_signed(dtype) else "bounded", name)
+            for name, dtype in of_columns.items()
         )
 
     def _is_true_in_each_file(self, fact: str, column: str) -> bool:
@@ -363,10 +370,11 @@ def kept_of(snapshot: Snapshot) -> dict[Any, Any]:
 
 
 def _is_true_in(plan: PlannedScan, units: Units, fact: str, column: str) -> bool:
-    known = np.zeros(units.count, dtype=bool)
+    known, unknown = np.zeros(units.count, dtype=bool), np.ones(units.count, dtype=bool)
     for evidence, covered in plan.column_bounds(column, units):
         known |= covered & _FACTS[fact](evidence)
-    return bool(known.all())
+        unknown &= ~covered
+    return bool((known | unknown if fact == "bounded if known" else known).all())
 
 
 def _first_chunk(waiting: Sequence[Pair], rows_max: int) -> list[Pair]:
@@ -388,8 +396,8 @@ def _values_of_files(values: list[pa.Scalar], rows: pa.Table) -> pa.Array:
     return of_files.take(rows.column(FILE).combine_chunks())
 
 
-def _is_ordered_by_all_writers(dtype: pa.DataType) -> bool:
-    """Whether values are stored, and compared, as signed numbers, of which statistics were always right."""
+def _are_signed(dtype: pa.DataType) -> bool:
+    """Whether values are stored, and compared, as signed numbers."""
     of = pa.types
     return all(of.is_boolean(t) or of.is_signed_integer(t) or of.is_temporal(t) for _, t in values_within("", dtype))
 

@@ -11,6 +11,7 @@ doubles, and the column's values are converted to doubles (`doubles_of`).
 from __future__ import annotations
 
 import contextlib
+import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ def _table(keys: Any, names: list[str] | None) -> pa.Table:
 def _array(keys: Iterable[Any]) -> pa.Array:
     first = next((key for key in keys if key is not None), None) if isinstance(keys, list | tuple | set) else None
     if not isinstance(first, uuid.UUID):
-        return _plain_array(keys) if isinstance(keys, list | tuple) else pa.array(keys)
+        return _plain_array(list(keys)) if isinstance(keys, list | tuple | set) else pa.array(keys)
     # pyarrow 23 and older make no array of UUID objects.
     raw = pa.array([key.bytes if isinstance(key, uuid.UUID) else key for key in keys], pa.binary(16))
     return pa.ExtensionArray.from_storage(pa.uuid(), raw)
@@ -201,9 +202,11 @@ def _plain_array(keys: Sequence[Any]) -> pa.Array:
         return string_array(keys)
     if kinds == {bytes}:
         return binary_array(keys)
-    if kinds in ({int}, {float}):
+    for dtype in (np.int64, np.uint64) if kinds == {int} else (np.float64,) if kinds == {float} else ():
         with contextlib.suppress(OverflowError):
-            return from_numpy(np.array(keys, dtype=np.int64 if int in kinds else np.float64))
+            return from_numpy(np.array(keys, dtype=dtype))
+    if any(hasattr(kind, "nanosecond") or hasattr(kind, "nanoseconds") for kind in kinds):
+        keys = sys.modules["pandas"].Index(keys)  # `pa.array` would cut the nanoseconds of its times and durations
     return pa.array(keys)
 
 

@@ -17,7 +17,7 @@ from example_counts import SEED, every, is_thorough
 from lake_strategies import commit_rows
 from power_cut_disk import PowerDisk, digest, put_tree, without_flushes
 from skipstone.engine.state import timeline
-from table_actions import ACTIONS, Action, add_a_row, is_table, rows_of, versions_after
+from table_actions import ACTIONS, Action, add_a_row, bare_lake, is_table, rows_of, versions_after
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -50,7 +50,7 @@ def test_what_is_built_on_the_work_of_a_dead_writer_outlives_a_power_cut(
         root = tmp_path / str(number)
         put_tree(moment.tree("killed"), root)
         with PowerDisk(root, begins=moment) as after:
-            table = ss.open(root) if action.name != "create" or is_table(root) else ss.create(root)
+            table = ss.create(root) if action.prepare is bare_lake and not is_table(root) else ss.open(root)
             table.sync()
             add_a_row(table)
             version, rows = table.version, rows_of(table)

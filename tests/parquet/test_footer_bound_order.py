@@ -85,13 +85,14 @@ IN_BYTES = ("string", "binary", "fixed")
 DECIMALS_IN_BYTES = ("decimal in 16", "decimal in 3", "decimal in bytes")
 UNSIGNED = ("uint32", "uint64")
 ONE_OF_EACH = ("string", "decimal in 3", "decimal in bytes", "uint32", "half", "decimal in an int", "int64", "double")
-ALWAYS_RIGHT = ("decimal in an int", "int32", "int64", "double", "bool", "date", "timestamp")
+ALWAYS_RIGHT = ("decimal in an int", "int32", "int64", "bool", "date", "timestamp")
+FLOATS = ("double",)  # right without NaN
 
 
 def _signed(name: str) -> Callable[[Any], Any]:
     """The order of writers that compared bytes, and numbers, as signed ones; right for what is stored as such."""
     raw = TYPES[name].raw
-    if name in ALWAYS_RIGHT:
+    if name in (*ALWAYS_RIGHT, *FLOATS):
         return lambda value: value
     if name in UNSIGNED:
         return lambda value: int.from_bytes(raw(value), "little", signed=True)
@@ -104,6 +105,11 @@ def _right_but(wrong: tuple[str, ...], order: Callable[[str], Callable]) -> Call
 
 def _bytes(name: str) -> Callable[[Any], Any]:
     return TYPES[name].raw
+
+
+def _by_codes(name: str) -> Callable[[Any], Any]:
+    """The order of categories by their codes: here the first value has the last code."""
+    return lambda value: (value == TYPES[name].values[0], value)
 
 
 _right = _right_but((), _signed)
@@ -142,7 +148,7 @@ WRITERS = [
         "parquet-cpp version 1.5.1-SNAPSHOT",
         _right_but(DECIMALS_IN_BYTES, _signed),
         True,
-        _counts(IN_BYTES, UNSIGNED, ("half",)),
+        _counts(IN_BYTES, UNSIGNED, FLOATS, ("half",)),
     ),
     Writer("parquet-cpp-arrow version 4.0.1", _right, True, EVERYTHING),
     Writer(
@@ -151,7 +157,7 @@ WRITERS = [
             (*DECIMALS_IN_BYTES, *UNSIGNED), lambda name: _bytes(name) if name not in UNSIGNED else _signed(name)
         ),
         True,
-        _counts(IN_BYTES, ("half",)),
+        _counts(IN_BYTES, FLOATS, ("half",)),
     ),
     Writer(
         "parquet-rs version 54.2.1",
@@ -163,8 +169,9 @@ WRITERS = [
         "delta-rs version py-1.6.6", _right_but(("decimal in bytes",), _bytes), True, EVERYTHING - {"decimal in bytes"}
     ),
     Writer("DuckDB version v1.4.1 (build b390a7c376)", _right, True, EVERYTHING - {"decimal in bytes"}),
-    Writer("Polars", _decimals_by_bytes, True, _counts(IN_BYTES, UNSIGNED, ("half",))),
-    Writer("ClickHouse v25.3.1.2703", _decimals_by_bytes, True, _counts(IN_BYTES, UNSIGNED, ("half",))),
+    Writer("Polars", _decimals_by_bytes, True, _counts(IN_BYTES, UNSIGNED, FLOATS, ("half",))),
+    Writer("ClickHouse v25.3.1.2703", _decimals_by_bytes, True, _counts(IN_BYTES, UNSIGNED, FLOATS, ("half",))),
+    Writer("fastparquet-python version 2026.9.0 (build 0)", _by_codes, False, frozenset()),
 ]
 
 
@@ -266,6 +273,26 @@ def test_rule_41_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_p
         assert kept in ([[]] * len(kept), [["0.parquet"]] * len(kept))
         counted.update([name] if kept[0] == [] else [])
     assert counted == writer.counts & set(names)
+
+
+@pytest.mark.parametrize(
+    "writer, has_orders",
+    [
+        ("parquet-mr version 1.8.1", False),
+        ("parquet-cpp version 1.4.0", True),
+        ("github.com/parquet-go/parquet-go version 0.25.0(build )", True),
+        (None, True),
+    ],
+)
+def test_bounds_that_nan_made_wrong_do_not_count(tmp_path: Path, writer: str | None, has_orders: bool) -> None:
+    """Before column orders, the values before a NaN, or its page, were forgotten."""
+    pq.write_table(pa.table({"x": [1.0, 2.0, 100.0, float("nan"), 3.0, 4.0]}), tmp_path / "x.parquet")
+    bounds = struct.pack("<d", 1), struct.pack("<d", 4)
+    given = {"bounds" if has_orders else "deprecated": bounds}
+    rewrite_footer(tmp_path / "x.parquet", writer, has_orders=has_orders, **given)
+    table = ss.create(tmp_path)
+    for reader in ("pyarrow", "duckdb"):
+        assert table.scan("x = 100", reader=reader).count() == 1
 
 
 def test_bounds_of_which_one_is_nan_do_not_count(tmp_path: Path) -> None:

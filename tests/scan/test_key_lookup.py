@@ -195,3 +195,7 @@ def test_nanoseconds_of_keys_are_not_cut_off(tmp_path: Path, kind: pa.DataType) 
         keys = pa.array(range(first, first + MANY), pa.int64()).cast(kind)
         plan = table.lookup(pa.table({"k": keys}))
         assert sorted(plan.to_table()["n"].to_pylist()) == list(range(first, first + MANY))
+    if not pa.types.is_time(kind):
+        pandas_keys = keys[:2].to_pandas().tolist()  # Timestamp, Timedelta
+        for few in (pandas_keys, {*pandas_keys}):
+            assert sorted(table.lookup(few, on="k").to_table()["n"].to_pylist()) == [3003, 3004]
