@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...base.arrays import from_numpy
 from ...errors import CorruptionError, NotReadableError, SchemaError
-from ..commit.adopt_columns import columns_to_adopt
+from ..commit.adopt_columns import unread_columns
 from ..parquet.footers import open_parquet
 from ..predicates import Constant
 from ..scan.file_reader import count_matches, joined_columns, matches_in_file, selected_schema, verify_unchanged
@@ -62,7 +62,7 @@ def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]
     """Files of a plan, with the texts of their partitions.
 
     Raises NotReadableError for a file of a file group: without its latest base, an older one would count again; and
-    SchemaError for a file with columns that the table does not read yet, which the new file would not have.
+    SchemaError for a file with columns that the table does not read, which the new file would not have.
     """
     from ..views import files_view
 
@@ -76,12 +76,13 @@ def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]
             paths=grouped,
         )
     instant = planning.snapshot.instant
-    unread = {n: columns_to_adopt(instant, instant.file_schemas[n]) for n in {task.schema_id for task in tasks}}
+    unread = {n: unread_columns(instant, instant.file_schemas[n]) for n in {task.schema_id for task in tasks}}
     for task in tasks:
         if unread[task.schema_id]:
             raise SchemaError(
-                f"{task.path}: contains columns that the table does not read yet, and that would be lost: "
-                f"{', '.join(unread[task.schema_id])}; sync() the table, or alter(add=), first"
+                f"{task.path}: contains columns that the table does not read, and that would be lost: "
+                f"{', '.join(unread[task.schema_id])}; sync() or alter(add=) adds new ones; replace() the file if the "
+                "table has, or had, columns of such names"
             )
     return [OldFile(task, by_path[task.path][0]) for task in tasks]
 

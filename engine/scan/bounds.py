@@ -71,8 +71,8 @@ def bounds_of(evidences: ColumnEvidence, dtype: pa.DataType, count: int) -> Boun
         bounds.may_be_nan &= evidence.may_be_nan | ~covered
         bounds.may_be_value &= evidence.may_be_value | ~covered
         has_bounds = from_numpy(covered & evidence.may_be_value)
-        lower = in_type(evidence.lower, evidence.has_lower, source, dtype)
-        upper = in_type(evidence.upper, evidence.has_upper, source, dtype)
+        lower = in_type(evidence.lower, evidence.has_lower & covered, source, dtype)
+        upper = in_type(evidence.upper, evidence.has_upper & covered, source, dtype)
         bounds.lower = pc.if_else(has_bounds, lower, bounds.lower)
         bounds.upper = pc.if_else(has_bounds, upper, bounds.upper)
     crossed = pc.fill_null(pc.greater(bounds.lower, bounds.upper), from_numpy(np.zeros(1, dtype=bool))[0])

@@ -258,6 +258,17 @@ def test_a_file_of_polars_next_to_files_of_pyarrow(tmp_path: Path, how: str) -> 
         table.optimize()
 
 
+def test_an_index_of_texts_is_idle_once_their_column_is_binary(tmp_path: Path) -> None:
+    _write(tmp_path, "0.parquet", 0, pa.array(["hello"]))
+    table = ss.create(tmp_path)
+    table.create_index("v", kind="ngram")
+    _write(tmp_path, "1.parquet", 1, pa.array([b"\xff"]))
+    assert table.sync(refresh=True).widened == {"v": "binary"}
+    table.refresh_index("v", kind="ngram")
+    table.optimize()
+    assert _found(table, "v = 'hello'") == [0]
+
+
 def test_add_files_names_the_widening_that_a_file_needs(tmp_path: Path) -> None:
     _write(tmp_path, "0.parquet", 0, pa.array([1], pa.int32()))
     table = ss.create(tmp_path)

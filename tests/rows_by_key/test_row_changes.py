@@ -412,7 +412,7 @@ def test_refused(lake: Path, change: Callable[[ss.Table], object], error: type[E
     assert not list(lake.glob("part-*"))
 
 
-def test_a_file_with_a_column_that_the_table_does_not_read_yet_is_refused(lake: Path) -> None:
+def test_a_file_with_a_column_that_the_table_does_not_read_is_refused(lake: Path) -> None:
     table = ss.create(lake)
     rows = table.scan().to_table().slice(0, 2)
     pq.write_table(rows.append_column("new", pa.array([1, 2])), lake / "more.parquet")
@@ -423,6 +423,11 @@ def test_a_file_with_a_column_that_the_table_does_not_read_yet_is_refused(lake: 
     table.sync()
     table.alter(drop=["new"])
     assert table.delete("TRUE").rows_deleted > 0 and table.scan().count() == 0
+    table.alter(rename={"v": "w"})
+    pq.write_table(rows, lake / "with_the_old_name.parquet")
+    table.sync()
+    with pytest.raises(ss.SchemaError, match=r"old_name\.parquet.*: v; .*replace"):
+        table.delete("id = 'k0'")
 
 
 def test_an_overwritten_file_is_refused(lake: Path) -> None:

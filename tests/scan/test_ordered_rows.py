@@ -259,6 +259,7 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
 
 def test_the_first_rows_and_extremes_of_files_of_narrower_types(tmp_path: Path) -> None:
     kinds = {"n": [pa.int64(), pa.int32()], "f": [pa.float64(), pa.float32()]}
+    kinds["d"] = [pa.decimal128(21, 2), pa.decimal256(45, 6)]  # bounds of 16 and of 32 bytes
     for number in range(6):
         values = pa.array([number - 3 + 7 * i for i in range(20)])
         columns = {name: values.cast(types[number % 2]) for name, types in kinds.items()}

@@ -44,6 +44,8 @@ class NgramKind(IndexKind):
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
         from .build import built_grams
 
+        if not self.is_current(handle.instant, index):  # the column is binary now, so no file can be indexed
+            return BuildResult((), files.column("file_id").to_pylist())
         return built_grams(handle, index, files, job)
 
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec | None:
@@ -66,6 +68,9 @@ class NgramKind(IndexKind):
         return index.options["grams"] == VERSION and kind is not None and is_text(kind)
 
     def updated_definition(self, instant: Instant, index: IndexState) -> IndexState:
+        kind = leaf_type(instant.schema, instant.path_of(index.columns[0]))
+        if kind is not None and not is_text(kind):
+            return index
         options = {"ignore_case": index.options["ignore_case"]}
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
