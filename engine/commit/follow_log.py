@@ -224,14 +224,16 @@ def _may_have_column(base: Instant, columns: Columns) -> bool:
 
 
 def _may_have(base: Instant, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Return whether files may have a field within a column that is new to the table, or another under its name."""
-    paths = [path for number, path in after.items() if number not in before]
-    keys = {number: f"{key}." for key, number in base.source["keys"].items()}
+    """Return whether files may have a field within a column that is new to the table, or another under its name, or one
+    that the table lacked when they were bound."""
+    keys = {number: key for key, number in base.source["keys"].items()}
+    had = {".".join((keys[base.fields[name]], *below)) for (name, *below), _ in fields_of(base.schema)}
+    paths = [path for number, path in after.items() if number not in before or path not in had]
     for file in base.file_schemas if paths else ():
         named = in_table_names(file.schema, file.nested)
         for field_name, number in file.fields.items():
-            key, kind = keys.get(number), named.field(field_name).type
-            below = [path.removeprefix(key) for path in paths if key is not None and path.startswith(key)]
+            start, kind = f"{keys[number]}.", named.field(field_name).type
+            below = [path.removeprefix(start) for path in paths if path.startswith(start)]
             is_unsure = file.is_declared or any(p[0] == field_name and name is None for p, name in file.nested.items())
             if any(is_unsure or has_field(kind, path) for path in below):
                 return True

@@ -473,7 +473,7 @@ def test_a_field_that_was_dropped_is_not_the_new_one_of_its_name(nested, drops_f
     check_followed(table, pa.table({"id": [1], "s": [{"b": "x", "a": None}]}))
 
 
-@pytest.mark.parametrize("path", [("s",)])
+@pytest.mark.parametrize("path", [("s",), ("s", "b")])
 def test_what_was_dropped_returns_with_its_values(nested, path):
     """Also in files that were indexed while the table lacked it."""
     their, lake = nested
