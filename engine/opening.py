@@ -100,8 +100,9 @@ def open_handle(
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
-    # A Hudi instant means everything that is completed up to it, which may have become more.
-    if indexed == HUDI or not _is_version_of(nearest, log_version, latest):
+    # A Hudi instant means everything that is completed up to it, which may have become more. An Iceberg snapshot has
+    # the columns of its own schema; a version of it may have later ones, because a change of columns makes no snapshot.
+    if indexed != DELTA or not _is_version_of(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
 

@@ -140,7 +140,8 @@ def _compared(live: pa.Table, listed: pa.Table, partitions: Mapping[str, int]) -
 def at_state(base: Instant, state: LogState) -> Instant:
     """Return a version with the source and the columns of another state of its log. A column keeps its id while the log
     identifies it by the same key and its type contains all earlier values. Nothing is kept of a table that was created
-    again, nor of one whose files may not have its types because a type no longer contains its earlier values."""
+    again, nor of one whose files may not have its types because a type no longer contains its earlier values, or may
+    have a column that the table lacked when they were bound."""
     columns = state.columns
     source = {**base.source, **describe(state)}
     if columns is None:
@@ -152,6 +153,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in last.partitioning] == keys
     stays = stays and not _renamed_within(inner, columns.inner) and not _may_have(base, inner, columns.inner)
+    stays = stays and not _may_have_column(base, columns)
     stays = stays and not _remapped(base, columns.naming)
     stays = stays and not any(str(number) not in inner for number in columns.naming.nested_defaults)
     if state.kind == DELTA and not inner and any(pa.types.is_nested(f.type) for f in base.schema):
@@ -206,15 +208,32 @@ def _mapping_of(base: Instant) -> dict[tuple[str, ...], str]:
     return mapping
 
 
+def _may_have_column(base: Instant, columns: Columns) -> bool:
+    """Return whether files may have a column that the table lacked when they were bound, because it was dropped."""
+    naming, last = columns.naming, base.source.get("last_id")
+    new = {name for name, key in columns.keys.items() if key not in base.source["keys"]}
+    if naming.is_by_name or not new:
+        return False
+    if naming.ids:
+        numbers = {number for number, path in naming.ids.items() if path in new}
+        if last is not None and min(numbers) > last:
+            return False
+        return any(file.is_declared or set(file.schema.names) - file.fields.keys() for file in base.file_schemas)
+    named = {physical for physical, name in (naming.physical or {}).items() if name in new}
+    return any(file.is_declared or named.intersection(file.schema.names) for file in base.file_schemas)
+
+
 def _may_have(base: Instant, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Return whether files may have a field within a column that is new to the table, or another under its name."""
-    paths = [path for number, path in after.items() if number not in before]
-    keys = {number: f"{key}." for key, number in base.source["keys"].items()}
+    """Return whether files may have a field within a column that is new to the table, or another under its name, or one
+    that the table lacked when they were bound."""
+    keys = {number: key for key, number in base.source["keys"].items()}
+    had = {".".join((keys[base.fields[name]], *below)) for (name, *below), _ in fields_of(base.schema)}
+    paths = [path for number, path in after.items() if number not in before or path not in had]
     for file in base.file_schemas if paths else ():
         named = in_table_names(file.schema, file.nested)
         for field_name, number in file.fields.items():
-            key, kind = keys.get(number), named.field(field_name).type
-            below = [path.removeprefix(key) for path in paths if key is not None and path.startswith(key)]
+            start, kind = f"{keys[number]}.", named.field(field_name).type
+            below = [path.removeprefix(start) for path in paths if path.startswith(start)]
             is_unsure = file.is_declared or any(p[0] == field_name and name is None for p, name in file.nested.items())
             if any(is_unsure or has_field(kind, path) for path in below):
                 return True
@@ -275,11 +294,8 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
         source={**source, **_mapping_texts(columns.naming), "keys": keys},
         defaults={after.fields[name]: value for name, value in columns.defaults.items()},
     )
-    by_name = not columns.naming.ids and all(
-        physical == name for physical, name in (columns.naming.physical or {}).items()
-    )
     old_keys = {number: key for key, number in old_fields.items()}
-    moved = tuple(_moved(after, file_schema, old_keys, by_name) for file_schema in base.file_schemas)
+    moved = tuple(_moved(after, file_schema, old_keys, columns.naming.is_by_name) for file_schema in base.file_schemas)
     after = with_indexes_left(replace(after, file_schemas=moved))
     new = tuple(sorted(set(after.columns.values()) - set(base.columns.values())))
     return after.with_new_index(IndexState.of_statistics(new, {"shard_bytes": SHARD_BYTES})) if new else after

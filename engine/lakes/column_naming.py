@@ -48,6 +48,11 @@ class ColumnNaming:
     nested_defaults: frozenset[int] = frozenset()
 
     @property
+    def is_by_name(self) -> bool:
+        """Whether every file has the table's names, and nothing else identifies a column."""
+        return not self.ids and all(physical == name for physical, name in (self.physical or {}).items())
+
+    @property
     def is_per_file(self) -> bool:
         """Whether a file must be opened to learn the names of its columns in the table."""
         return self.physical is None or bool(self.ids) or any(path[-1] != name for path, name in self.nested.items())
@@ -169,6 +174,7 @@ class Columns:
     defaults       {name: the value in files that lack the column}, if it is not null
     inner          {the log's key of a field within a column: the column's key and the dotted path}, if it has more keys
                    than names
+    last_id        the greatest field id that the log ever gave; None if it is unknown
     """
 
     schema: pa.Schema
@@ -177,6 +183,7 @@ class Columns:
     naming: ColumnNaming
     defaults: dict[str, pa.Scalar] = field(default_factory=dict)
     inner: dict[str, str] = field(default_factory=dict)
+    last_id: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.partitioning) == len(self.schema.names):

@@ -45,6 +45,7 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
         ColumnNaming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
         defaults,
         {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
+        table.metadata.last_column_id,
     )
 
 

@@ -141,12 +141,14 @@ class MergesSlices(Protocol):
 
 def describe(state: LogState) -> dict[str, Any]:
     """Return a state as an instant stores it (`Instant.source`)."""
+    last_id = None if state.columns is None else state.columns.last_id
     return {
         "kind": state.kind,
         "version": state.version,
         "position": state.position,
         "table": state.table_id,
         "mark": state.mark,
+        **({} if last_id is None else {"last_id": last_id}),
     }
 
 

@@ -14,9 +14,10 @@ a file that no instant names is never trusted.
     source           {"kind": "directory" | "delta" | "iceberg" | "hudi", "version": the external log's version or
                      null}; with a log also "position", "table", "mark" (see `lakes.table_format.LogState`) and "keys":
                      {the log's key of a column: its field id}; with a mapping of names (Iceberg) also "mapping":
-                     {JSON path of names in a file without field ids: the log's key of that field}; a directory has
-                     "folders": {path: its modification time in ns when the last sync listed it, 0 if it was too recent
-                     to prove anything}, and "marked": whether the directory has `lakes/table_marker.py`'s file
+                     {JSON path of names in a file without field ids: the log's key of that field}; for Iceberg
+                     also "last_id": the greatest field id that any file may have; a directory has "folders": {path:
+                     its modification time in ns when the last sync listed it, 0 if it was too recent to prove
+                     anything}, and "marked": whether the directory has `lakes/table_marker.py`'s file
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and an id is never used twice

@@ -302,12 +302,13 @@ _SOURCE = record(
         "keys": mapping(text, _ID),
         "inner": mapping(text, text),
         "mapping": mapping(text, text),
+        "last_id": integer(0, INT64_MAX),
         "folders": mapping(text, integer(0, INT64_MAX)),
         "marked": flag,
     },
     optional=(
         *("hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
-        *("folders", "marked"),
+        *("last_id", "folders", "marked"),
     ),
 )
 _EXPRESSION = record({"node": _node, "columns": array(_ID)}, _expression)

@@ -298,6 +298,17 @@ def test_mapped_fields_within_columns_are_followed(tmp_path, mode):
     check({"v": 1, "w": 10, "k": None}, {"v": 2, "w": 20, "k": None}, {"v": 30, "w": 99, "k": 3})
 
 
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_mapped_column_that_was_dropped_returns_with_its_values(tmp_path, mode):
+    columns = {"a": ("a", "long"), "b": ("p2", "long")}
+    _commit_mapped(tmp_path, mode, columns, [{"a": 1, "b": 10}])
+    _commit_mapped(tmp_path, mode, {"a": ("a", "long")}, [{"a": 2}])
+    table = ss.create(tmp_path, source="delta")
+    check_rows(ss.open(tmp_path, log_version=0), pa.table({"a": [1], "b": [10]}))
+    _commit_mapped(tmp_path, mode, columns)
+    check_followed(table, pa.table({"a": [1, 2], "b": [10, None]}))
+
+
 @pytest.mark.parametrize("changes_columns", [False, True])
 def test_a_file_that_returns_in_another_partition_is_read_once(lake, table, changes_columns):
     path = next(path for path in paths_of(lake) if "p=x" in path)

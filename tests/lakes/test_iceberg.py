@@ -30,6 +30,7 @@ pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install 
 from pyiceberg import types
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
@@ -256,6 +257,10 @@ def test_a_column_is_its_id(pair):
     _delete_column(their, "b")
     check_followed(table, read_iceberg(lake))
     assert table.indexes().column("kind").to_pylist() == ["stats"]
+    number = table.handle.instant.fields["n"]
+    _add_column(their, "b", LongType())  # old files have another `b`, and none has this
+    check_followed(table, read_iceberg(lake))
+    assert table.handle.instant.fields["n"] == number
 
 
 def test_names_that_writers_replace_are_followed_without_a_sync(tmp_path):
@@ -466,6 +471,21 @@ def test_a_field_that_was_dropped_is_not_the_new_one_of_its_name(nested, drops_f
     table.sync()
     _add_column(their, ("s", "a"), LongType())
     check_followed(table, pa.table({"id": [1], "s": [{"b": "x", "a": None}]}))
+
+
+@pytest.mark.parametrize("path", [("s",), ("s", "b")])
+def test_what_was_dropped_returns_with_its_values(nested, path):
+    """Also in files that were indexed while the table lacked it."""
+    their, lake = nested
+    table = ss.open(their)
+    their.append(_row(2, FIELDS, a=2, b="y"))
+    before = their.current_snapshot().snapshot_id
+    _delete_column(their, path)
+    their.append(pa.table({"id": [3]}))
+    table.refresh().sync()
+    check_rows(ss.open(their, log_version=before), their.scan(snapshot_id=before).to_arrow())
+    their.catalog.commit_table(their, (), (SetCurrentSchemaUpdate(schema_id=0),))
+    check_followed(table, read_iceberg(lake))
 
 
 def test_fields_within_lists_and_maps_are_followed(tmp_path):

@@ -196,3 +196,7 @@ def test_every_snapshot_is_read_by_its_id(their):
         assert _values(pickle.loads(pickle.dumps(opened))) == values
     with pytest.raises(ss.NotATableError, match="no snapshot 7"):
         ss.open(their, log_version=7)
+    with their.update_schema() as update:
+        update.rename_column("b", "c")
+    ss.open(their).sync()  # a version of the newest snapshot, with later names than the snapshot's
+    assert ss.open(their, log_version=their.current_snapshot().snapshot_id).schema.names == ["b"]
