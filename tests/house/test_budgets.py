@@ -23,7 +23,7 @@ BUDGETS = {  # room: (lines, files)
     "engine/state": (4_187, 15),
     "engine/storage": (1_987, 8),
     "engine/tasks": (1_226, 7),
-    "engine/predicates": (5_939, 22),
+    "engine/predicates": (5_967, 22),
     "engine/lakes": (3_788, 18),
     "spark_adapter": (5_330, 26),
     "commands": (1_899, 13),

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
@@ -204,6 +205,24 @@ def test_texts_that_are_no_utf8_are_left_to_pyarrow(tmp_path: Path) -> None:
     for reader in ("pyarrow", "duckdb"):
         found = table.scan("n = 2", reader=reader).to_table().column("s")
         assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+
+
+def test_a_text_that_ends_the_database_of_duckdb_ends_no_other_query(tmp_path: Path) -> None:
+    for name, raw in {"bad": b"\xff\xfe", "good": b"a"}.items():
+        (tmp_path / name).mkdir()
+        # DuckDB does not read files with a null type itself.
+        columns = {"s": pa.array([raw] * 300_000).view(pa.string()), "h": pa.nulls(300_000)}
+        make_file(tmp_path / name, "f.parquet", columns)
+    bad, good = ss.create(tmp_path / "bad"), ss.create(tmp_path / "good")
+    with ThreadPoolExecutor(4) as pool:
+        counts = [pool.submit(good.scan("upper(s) = 'A' AND reverse(s) = 'a'").count) for _ in range(8)]
+        with pytest.raises(ss.PredicateError, match="DuckDB cannot test this: INTERNAL"):
+            bad.scan("upper(s) = 'A'").count()
+        assert [count.result() for count in counts] == [300_000] * 8
+    assert good.scan("lower(s) = 'a'").count() == 300_000
+    with pytest.raises(duckdb.InternalException):
+        bad.sql("SELECT upper(s), h FROM self").fetchall()
+    assert good.sql("SELECT count(upper(s)), count(h) FROM self").fetchall() == [(300_000, 0)]
 
 
 def test_explain_names_the_reader(tmp_path: Path) -> None:
