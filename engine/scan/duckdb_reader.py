@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ...base.arrays import to_numpy
 from ...errors import SchemaError, SkipstoneError
-from ..parquet.leaves import top_level
+from ..parquet.leaves import UNTRUSTED, top_level
 from ..predicates import Constant, columns_read
 from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import quoted, string_sql
@@ -159,6 +159,8 @@ class DuckDBReader:
         if context.nested and context.nested[schema_id]:
             return "fields within a column have other names"
         file_schema = self._file_schemas[schema_id]
+        if UNTRUSTED in (file_schema.metadata or ()):  # DuckDB reads a column as null if its statistics say so
+            return "statistics in the footers contradict themselves"
         folded = [name.casefold() for name in file_schema.names]
         if len(set(folded)) < len(folded) or VIRTUAL_COLUMNS & set(folded) or any("\0" in name for name in folded):
             return "names of columns in the files are ambiguous"
