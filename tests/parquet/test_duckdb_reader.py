@@ -202,9 +202,17 @@ def test_texts_that_are_no_utf8_are_left_to_pyarrow(tmp_path: Path) -> None:
     bad = pa.array([b"ok", b"\xff\xfe"]).view(pa.string())
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": bad})
     table = ss.create(tmp_path)
-    for reader in ("pyarrow", "duckdb"):
-        found = table.scan("n = 2", reader=reader).to_table().column("s")
-        assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+    for kind in (None, "secondary"):
+        if kind:
+            table.create_index("s", kind=kind)
+        for reader in ("pyarrow", "duckdb"):
+            found = table.scan("n = 2", reader=reader).to_table().column("s")
+            assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+            found = table.scan(order_by=[("s", "desc")], limit=1, reader=reader).to_table()
+            assert found["n"].to_pylist() == [2]
+            for by in ("s", ["s", "n"]):
+                with pytest.raises(ss.CorruptionError, match="a value of column 's' is no string"):
+                    table.scan(reader=reader).count(by=by)
 
 
 def test_a_text_that_ends_the_database_of_duckdb_ends_no_other_query(tmp_path: Path) -> None:
