@@ -17,7 +17,7 @@ BUDGETS = {  # room: (lines, files)
     "hfile_like": (5_270, 24),
     ".": (1_745, 12),  # base/ and the modules of the root
     "engine/parquet": (1_809, 9),
-    "engine/scan": (8_646, 30),
+    "engine/scan": (8_669, 30),
     "serve": (1_099, 8),
     "engine/commit": (4_711, 16),
     "engine/state": (4_187, 15),

@@ -164,12 +164,20 @@ def test_odd_paths(tmp_path: Path, name: str) -> None:
         ("^n$", "*"),
         ("row", ""),
         ("row", "row_"),
+        ("__skipstone_key0", "b"),
     ],
 )
 def test_odd_names(tmp_path: Path, names: tuple[str, str]) -> None:
     make_file(tmp_path, "f.parquet", {"n": [1, 2], names[0]: ["a", "b"], names[1]: ["c", "d"]})
-    found = both(ss.create(tmp_path), "n = 2")
-    assert found.to_pylist() == [{"n": 2, names[0]: "b", names[1]: "d"}]
+    table = ss.create(tmp_path)
+    expected = [{"n": 2, names[0]: "b", names[1]: "d"}]
+    assert both(table, "n = 2").to_pylist() == expected
+    assert table.scan(order_by=[("n", "desc")], limit=1, reader="duckdb").to_table().to_pylist() == expected
+    if "" in names:
+        with pytest.raises(ss.SchemaError, match="column '' has no name"):
+            table.sql("SELECT n FROM self")
+        table.alter(rename={"": "named"})
+    assert table.sql("SELECT * FROM self WHERE n = 2").fetchall() == [(2, "b", "d")]
 
 
 @pytest.mark.parametrize("where", ["t < '24:00:00'", "t = TIME '24:00:00'", "t IN ('24:00:00', '12:00:00')"])
