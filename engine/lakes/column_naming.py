@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...base import canon
 from ...errors import NotReadableError, SchemaError
-from ..parquet.leaves import NestedNames, children_of, plain_type
+from ..parquet.leaves import UNTRUSTED, NestedNames, children_of, plain_type
 from ..predicates.coerce import is_list, merged_type
 
 Path = tuple[str, ...]  # names from a column to a field within it
@@ -207,8 +207,9 @@ def fields_of(schema: pa.Schema) -> Iterator[tuple[Path, pa.Field]]:
 
 def normalized_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema in which equal values have equal types, at every depth: nullable, without large types, and
-    without extension types except UUID."""
-    return pa.schema([pa.field(f.name, _normalized_type(f.type)) for f in schema])
+    without extension types except UUID. Of its metadata, only the mark UNTRUSTED is kept."""
+    mark = {UNTRUSTED: b""} if UNTRUSTED in (schema.metadata or ()) else None
+    return pa.schema([pa.field(f.name, _normalized_type(f.type)) for f in schema], mark)
 
 
 def _normalized_type(arrow_type: pa.DataType) -> pa.DataType:

@@ -88,7 +88,7 @@ class Chunk(NamedTuple):
     null_count    None if the footer has none
     bounds        (least, greatest) as stored, in the fields that the column's order selects: int, float, bool or bytes;
                   None if one is missing, or is not a value of the leaf's type
-    has_bounds    both exist, valid or not
+    has_bounds    both exist, valid or not, or both in the other two fields
     """
 
     value_count: int
@@ -241,8 +241,8 @@ def _read_by_kernel(
         for bounds_of, (values, packed, plain, nulls, low_at, low_end, high_at, high_end) in zip(
             leaves.bounds, rows, strict=True
         ):
-            has_bounds = low_at >= 0 and high_at >= 0
-            bounds = bounds_of(data[low_at:low_end], data[high_at:high_end]) if has_bounds else None
+            has_bounds = low_at != -1 and high_at != -1
+            bounds = bounds_of(data[low_at:low_end], data[high_at:high_end]) if low_at >= 0 and high_at >= 0 else None
             chunks.append(Chunk(values, packed, plain, None if nulls < 0 else nulls, bounds, has_bounds))
         groups.append(RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)))
         parsed.append(chunks)
@@ -321,7 +321,7 @@ def _chunk(column: dict[int, Any], leaf: Any, bounds_of: BoundsOf, is_defined: b
     if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
         raise ValueError(f"the size of byte arrays in a column of {leaf.physical_type}")
     low, high = (statistics.get(number) for number in ((6, 5) if is_defined else (2, 1)))
-    has_bounds = low is not None and high is not None
+    has_bounds = any({number, number - 1} <= statistics.keys() for number in (2, 6))
     bounds = bounds_of(low, high) if low is not None and high is not None else None
     return Chunk(values, packed, plain, statistics.get(3), bounds, has_bounds)
 

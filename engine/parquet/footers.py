@@ -30,7 +30,7 @@ from ...base.versions import schema_of
 from ...errors import CorruptionError, NotReadableError, SkipstoneError, StorageError
 from ..storage import Entry, FileMissingError, RangeFile, Storage, UnreachableError
 from .column_stats import ColumnStats, shortened
-from .leaves import leaf_types, leaves_of, plain_schema, plain_type, without_views
+from .leaves import UNTRUSTED, leaf_types, leaves_of, plain_schema, plain_type, without_views
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -304,7 +304,16 @@ def _with_statistics(footer: FooterBytes, layout: _Layout, wanted: Callable[[str
         for leaf, name, read, nan_count, is_exact in readers
         if wanted(name)
     }
-    return Footer(layout.plain, footer.row_groups, stats, layout.schema)
+    stored = marked(layout.schema, footer)
+    plain = layout.plain if stored is layout.schema else marked(layout.plain, footer)
+    return Footer(plain, footer.row_groups, stats, stored)
+
+
+def marked(schema: pa.Schema, footer: FooterBytes) -> pa.Schema:
+    """Return the schema of a file, marked as UNTRUSTED if statistics in its footer contradict themselves."""
+    if any(_has_bounds_of_nothing(chunk) for chunks in footer.chunks for chunk in chunks):
+        return schema.with_metadata({**(schema.metadata or {}), UNTRUSTED: b""})
+    return schema
 
 
 class _Layout(NamedTuple):
@@ -345,10 +354,15 @@ def _layout_of(schema: pa.Schema, stored: Any) -> _Layout:
     return layout
 
 
+def _has_bounds_of_nothing(chunk: Chunk) -> bool:
+    """Whether all values are null, of which there are no bounds. Some versions of polars count a null several times."""
+    return chunk.null_count == chunk.value_count and chunk.has_bounds
+
+
 def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, is_exact: bool) -> ColumnStats:
-    values, *sizes, nulls, bounds, has_bounds = chunk
+    values, *sizes, nulls, bounds, _ = chunk
     is_wrong = nulls is not None and not 0 <= nulls <= values
-    if is_wrong or (nulls == values and has_bounds):  # bounds without a value: nothing of these statistics is trusted
+    if is_wrong or _has_bounds_of_nothing(chunk):  # nothing of these statistics is trusted
         return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)
     if nulls == values:
         nan_count = 0  # if all are null, none is NaN, which no footer counts

@@ -177,6 +177,9 @@ def _read_chunk(data, offset, leaf, is_ordered, size_bytes, fields, stack, chunk
                 chunk[4 + 2 * place], chunk[5 + 2 * place] = at, at + length
             elif fields[number, 0] != 0:
                 return refused
+        other = 2 if is_ordered else 6
+        if fields[other, 0] != 0 and fields[other - 1, 0] != 0 and (chunk[4] < 0 or chunk[6] < 0):
+            chunk[4:] = -2
     return end
 
 
@@ -190,7 +193,7 @@ def read_footer(data, leaves, size_bytes):
     writer        int64 [2]: [begin, end) of the writer's name
     row groups    int64 [groups]: rows
     chunks        int64 [groups, leaves, 8]: values, bytes, uncompressed bytes, nulls (-1: unknown), and [begin, end)
-                  in `data` of the lower and of the upper bound (-1: missing)
+                  in `data` of the lower and of the upper bound (-1: missing; -2: both are in the other two fields)
     orders        bool [leaves]: whether bounds are in the order that the column's type defines
     """
     fields, stack = np.zeros((_FIELDS, 3), np.int64), np.zeros((_DEPTH_MAX, 2), np.int64)

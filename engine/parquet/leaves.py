@@ -19,6 +19,8 @@ from ...base.arrays import field_index
 from ...errors import SchemaError
 from ..predicates.coerce import is_list
 
+UNTRUSTED = b"skipstone.untrusted"  # in the metadata of a file's schema: statistics in its footer contradict themselves
+
 
 def leaf_array(table: pa.Table, path: str) -> pa.Array:
     """Return the values of a leaf as one array, dictionaries decoded; null if a struct above it is null.

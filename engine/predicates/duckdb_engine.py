@@ -11,10 +11,10 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,9 @@ from ...errors import PredicateError
 from .coerce import is_list
 from .duckdb_trees import EXACT_TYPES
 from .literals import literal_value, quoted
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 ROWS = "__rows"
 _SETTINGS = {
@@ -64,6 +67,8 @@ class PrivateDatabase:
 
     A connection does not survive a fork: a child that uses its parent's connection hangs, and one that closes or
     collects it dies, even at exit. So each process opens its own, and a child keeps its parent's objects unused.
+    An internal error of DuckDB, as of upper() for a text that is not UTF-8, ends a database for all of its cursors. The
+    next use opens another one.
 
     settings    set for all cursors; a name in brackets is one that older versions do not have
     has_bars    False: its cursors show no progress bar; no global setting turns these off
@@ -95,19 +100,24 @@ class PrivateDatabase:
                 yield opened
             except BaseException as error:
                 if process == os.getpid():
-                    self._opened.remove(opened)
+                    if isinstance(error, (_extension().InternalException, _extension().FatalException)):
+                        self._free = []
+                    with contextlib.suppress(ValueError):  # another thread has replaced the database
+                        self._opened.remove(opened)
                     opened.close()
                 if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB catches the signal
                     raise KeyboardInterrupt from error
                 raise
-            if process == os.getpid():
+            if process == os.getpid() and opened in self._opened:
                 self._free.append(opened)
 
     def connection(self) -> Any:
         """Return the connection. Each thread uses a cursor of it."""
         with self._lock:
-            if not self._opened:
-                self._opened += self._connected()
+            try:
+                self._opened[0].execute("DEALLOCATE nothing")  # the fastest statement that such a database refuses
+            except (IndexError, _extension().FatalException):  # none is open, or an error has ended it
+                self._opened, self._free = self._connected(), []
             return self._opened[0]
 
     def _connected(self) -> list[Any]:
@@ -153,7 +163,23 @@ def cursor_of(text: str) -> Iterator[Any]:
         with _database.cursor() as cursor:
             yield cursor
     except (_extension().Error, pa.ArrowException, UnicodeDecodeError) as error:
-        raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
+        cause = error if isinstance(error, _extension().FatalException) else None
+        raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from cause
+
+
+def _retried(work: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that repeats its work if an error of another thread's query ended the database meanwhile."""
+
+    @functools.wraps(work)
+    def retried(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return work(*args, **kwargs)
+        except PredicateError as error:
+            if error.__cause__ is None:
+                raise
+        return work(*args, **kwargs)
+
+    return retried
 
 
 def _rows_cursor_of(text: str) -> contextlib.AbstractContextManager[Any]:
@@ -177,6 +203,7 @@ def message_of(error: BaseException) -> str:
 # -- planning ---------------------------------------------------------------------------------------------------------
 
 
+@_retried
 def plan(
     sql: str, columns: Sequence[str], schema: pa.Schema, text: str, *, is_predicate: bool = True
 ) -> dict[str, Any] | None:
@@ -217,6 +244,7 @@ def duckdb_type(field: pa.Field, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
+@_retried
 def _type_sql(dtype: pa.DataType) -> str:
     """Return DuckDB's name of an Arrow type."""
     if dtype in EXACT_TYPES:
@@ -248,6 +276,7 @@ class Interval(NamedTuple):
     us: int
 
 
+@_retried
 def constants(expressions: Sequence[str], text: str) -> list[Any]:
     """Return the literal values and Intervals of SQL without columns. Raise PredicateError if one has no value."""
     values: list[Any] = []
@@ -285,6 +314,7 @@ def evaluate_values(text: str, rows: pa.Table, field: pa.Field) -> pa.ChunkedArr
     return _evaluated(text, rows, duckdb_type(field.with_type(dtype), text))
 
 
+@_retried
 def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:
     for field in rows.schema:
         check_nanoseconds(version(), field)

@@ -23,14 +23,14 @@ import pyarrow as pa
 
 from ...base.arrays import to_numpy
 from ...errors import SchemaError, SkipstoneError
-from ..parquet.leaves import top_level
+from ..parquet.leaves import UNTRUSTED, top_level
 from ..predicates import Constant, columns_read
 from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import quoted, string_sql
 from ..predicates.possible_values import Evidence
 from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, is_supported, nan_rows, to_arrow
-from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Query, QueryWriter, rows_decoded, type_text, values_within
+from .duckdb_select import FILE, PREFIX, ROW, Query, QueryWriter, are_ambiguous, rows_decoded, type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
 from .file_tasks import FileTask, Pair, ReadContext, rows_read
 from .planning import PlannedScan
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 _VALUES_FIRST, _VALUES_MAX = 2_000_000, 64_000_000  # of a chunk
 _RESULT_BYTES = 32 << 20  # that a chunk should return: the next is larger or smaller
-_COUNT = "__skipstone_count"
+_COUNT = f"{PREFIX}count"
 _is_pattern = re.compile(r"[*?\[\]{}]").search  # DuckDB would expand such a path
 _LOSES_NAN = "the installed DuckDB loses rows with NaN"
 _CHECKED_FILES_MAX = 1_000
@@ -166,8 +166,9 @@ class DuckDBReader:
         if context.nested and context.nested[schema_id]:
             return "fields within a column have other names"
         file_schema = self._file_schemas[schema_id]
-        folded = [name.casefold() for name in file_schema.names]
-        if len(set(folded)) < len(folded) or VIRTUAL_COLUMNS & set(folded) or any("\0" in name for name in folded):
+        if UNTRUSTED in (file_schema.metadata or ()):  # DuckDB reads a column as null if its statistics say so
+            return "statistics in the footers contradict themselves"
+        if are_ambiguous(file_schema.names):
             return "names of columns in the files are ambiguous"
         for name in self.writer.used:
             file_name = context.names[schema_id].get(name)
@@ -226,7 +227,7 @@ class DuckDBReader:
 
         kept    the columns that are returned in addition to the keys
         """
-        names = [f"__skipstone_key{i}" for i in range(len(keys))]
+        names = [f"{PREFIX}key{i}" for i in range(len(keys))]
         may_prune = self.is_ordered([keys[0].column])
         if self._loses_nan([keys[0].column]):
             self._context.why_pyarrow.append(_LOSES_NAN)

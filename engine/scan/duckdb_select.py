@@ -11,7 +11,7 @@ Below: predicates, columns and values as text; None for what DuckDB cannot say e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,8 +38,9 @@ from ..predicates.literals import Temporal, literal_sql, literal_value, quoted, 
 from .duckdb_connection import guarded, guarded_key
 from .file_tasks import FileTask, Pair, ReadContext, RowGroups, rows_read
 
-FILE, ROW = "__skipstone_file", "__skipstone_row"
-VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
+PREFIX = "__skipstone_"  # of names that are only in our queries
+FILE, ROW = f"{PREFIX}file", f"{PREFIX}row"
+_VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid"}
 _DELETED, _NAMED = "deleted", "named"
 VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they save
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
@@ -51,6 +52,13 @@ _SMALL_FILE_ROWS_MAX = 1 << 17  # about a row group: such files are read togethe
 # Of more files with positions of their own, and so with a SELECT each, the condition on values is tested if there is
 # one: for 50 to 500 rows in each of 60 files that takes a quarter to an eighteenth of the time.
 _POSITION_FILES_MAX = 32
+
+
+def are_ambiguous(names: Collection[str]) -> bool:
+    """Whether DuckDB takes names of columns for each other or for others in our queries, or cannot have one of them."""
+    folded = {name.casefold() for name in names}
+    is_refused = any(not name or name.startswith(PREFIX) or "\0" in name for name in folded)
+    return is_refused or len(folded) < len(names) or not folded.isdisjoint(_VIRTUAL_COLUMNS)
 
 
 def rows_decoded(task: FileTask, groups: RowGroups) -> int:
@@ -90,7 +98,7 @@ class QueryWriter:
     def __init__(self, context: ReadContext, file_schemas: Sequence[pa.Schema], path_of: Callable[[FileTask], str]):
         self._context, self._file_schemas, self._path_of = context, file_schemas, path_of
         self.hidden: set[str] = set()
-        self.options, self.prefix = "", "__skipstone_"
+        self.options, self.prefix = "", PREFIX
         self._schema = context.schema
         self._is_lookup = context.bound == Constant(True)
         self.tests = _conjuncts(context.bound)
@@ -109,8 +117,8 @@ class QueryWriter:
             if named is None:
                 return f"column {name!r} is {self._schema.field(name).type}"
             self.types[name] = named
-        if len({name.casefold() for name in self.used}) < len(self.used):
-            return "names of columns differ in case alone"
+        if are_ambiguous(self.used):
+            return "names of columns are ambiguous"
         if any(part.engine not in ("duckdb", "spark") for part in residuals(self._context.bound)):
             return "another engine tests a part of the predicate"
         return ""

@@ -34,7 +34,7 @@ from ..stale import check_answers
 from .bounds import bounds_of, end_of_first, value_of
 from .duckdb_connection import cursor, is_supported, query_connection
 from .duckdb_reader import DuckDBReader, kept_of
-from .duckdb_select import type_text, values_within
+from .duckdb_select import PREFIX, type_text, values_within
 from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .file_reader import check_identities
 from .file_tasks import FileTask, Pair, RowGroups, rows_read
@@ -49,8 +49,7 @@ T = TypeVar("T")
 KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the range prunes
 _PARTS_MAX = 4  # files that are read by row numbers, each by a separate SELECT
 _SETTINGS = ("TimeZone", "Calendar", "ieee_floating_point_ops")
-_PREFIX = "__skipstone_"  # of names in the text
-_MARK = f"{_PREFIX}{uuid.uuid4().hex}_"  # of a use of a table
+_MARK = f"{PREFIX}{uuid.uuid4().hex}_"  # of a use of a table
 _KEPT_MAX, _KEPT_TEXT_MAX = 256, 10_000  # texts that are not read again, and the characters of one
 _KEPT_SOURCE_FILES_MAX = 10_000  # of the plans of one version
 _kept: dict[tuple[str, str], Any] = {}
@@ -84,8 +83,9 @@ def sql(
     Returns a relation, which DuckDB runs when its rows are fetched. It is fixed to the versions that the tables have
     now. Other tables of the query are read as they are now: call again after they changed.
 
-    Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for bad arguments and for a
-    DuckDB before 2.0, and NotReadableError for files that are missing or changed.
+    Raises PredicateError for a text that DuckDB cannot read or bind, SchemaError for a table in which the name of a
+    column is empty, InvalidArgumentError for bad arguments and for a DuckDB before 2.0, and NotReadableError for files
+    that are missing or changed.
     """
     lakes = {name.casefold(): one for name, one in tables.items() if hasattr(one, "handle") and hasattr(one, "scan")}
     if not lakes:
@@ -107,9 +107,9 @@ class _Session:
 
     def run(self, text: str, method: str = "sql") -> Any:
         """The relation of a text. DuckDB finds the objects as variables of a frame that has nothing else."""
-        names = {f"{_PREFIX}run": getattr(self.connection, method), f"{_PREFIX}text": text, **self.objects}
+        names = {f"{PREFIX}run": getattr(self.connection, method), f"{PREFIX}text": text, **self.objects}
         try:
-            return eval(f"{_PREFIX}run({_PREFIX}text)", {"__builtins__": {}}, names)
+            return eval(f"{PREFIX}run({PREFIX}text)", {"__builtins__": {}}, names)
         except duckdb.Error as error:
             raise PredicateError(f"DuckDB cannot run this: {message_of(error)}", text=self.query) from None
 
@@ -362,13 +362,13 @@ class _Query:
         if use.plan is None:
             return use.full_name
         try:
-            source = source_of(use.plan.planning, f"{_PREFIX}{number}_")
+            source = source_of(use.plan.planning, f"{PREFIX}{number}_")
             text, tables = source.text, source.tables
         except (NotPlainError, SchemaError) as error:
             from .lake_dataset import LakeDataset
 
             use.reader = f"Skipstone: {error}"
-            text, tables = f"FROM {_PREFIX}{number}", {f"{_PREFIX}{number}": LakeDataset(use.plan)}
+            text, tables = f"FROM {PREFIX}{number}", {f"{PREFIX}{number}": LakeDataset(use.plan)}
         self._session.objects |= tables
         return f"({text}){use.alias}"
 
@@ -406,7 +406,9 @@ def _names_used(tree: dict[str, Any]) -> set[str] | None:
 
 @lru_cache(maxsize=64)
 def _columns_of(schema: pa.Schema) -> dict[str, str]:
-    """The columns of a table that queries may name, with DuckDB's types."""
+    """The columns of a table that queries may name, with DuckDB's types. Raise SchemaError for a column without one."""
+    if "" in schema.names:
+        raise SchemaError("column '' has no name that a query could contain: rename it with table.alter(rename=)")
     fields = [one for one in schema if not any(map(_is_unknown, values_within("", one.type)))]
     return {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
 

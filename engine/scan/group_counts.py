@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ...base import canon
 from ...base.arrays import from_numpy, null_as_false, to_numpy
-from ...errors import InvalidArgumentError
+from ...errors import CorruptionError, InvalidArgumentError
 from ..indexes.row_index import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
@@ -188,7 +188,8 @@ class _Groups:
             return pa.Table.from_batches([], pa.schema(fields))
         self._merge()
         merged = self._parts[0]
-        columns = [_values(merged.column(code), dtype) for code, dtype in zip(self._codes, self._dtypes, strict=True)]
+        named = zip(self._codes, self._dtypes, self._names, strict=True)
+        columns = [_values(merged.column(code), dtype, name) for code, dtype, name in named]
         return pa.table([*columns, merged.column(COUNT)], names=[*self._names, count_name])
 
 
@@ -201,9 +202,12 @@ def _ascends(codes: pa.Table) -> bool:
     return pc.all(pc.less(values[:-1], values[1:]), min_count=0).as_py()
 
 
-def _values(codes: pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
+def _values(codes: pa.ChunkedArray, dtype: pa.DataType, name: str) -> pa.Array:
     codes = codes.combine_chunks()
     if canon.order_class(dtype) == "bytes":
-        return canon.values_of_bytes(codes, dtype)
+        try:
+            return canon.values_of_bytes(codes, dtype)
+        except pa.ArrowInvalid as error:  # Parquet readers take any bytes as a string
+            raise CorruptionError(f"a value of column {name!r} is no {dtype} ({error})", check="value") from error
     valid = to_numpy(codes.is_valid())
     return canon.values_of_codes(to_numpy(codes.fill_null(0)), dtype, valid)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ...base import canon
 from ...base.arrays import from_numpy, take_rows, to_numpy, valid_mask
+from ...errors import CorruptionError
 from ..indexes.row_index import best_index, concatenated, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
@@ -107,7 +108,12 @@ class FirstRows:
             return None
         pruned, units = plan.pruned, plan.pruned.units
         countable = units.is_single_file_slice & units.exact[units.unit_of]
-        covered, parts = plan.evidence.retry_without_damaged_runs(lambda: self._ask(index, pruned.ids, countable))
+        try:
+            covered, parts = plan.evidence.retry_without_damaged_runs(lambda: self._ask(index, pruned.ids, countable))
+        except CorruptionError as error:  # a key of bytes that are no text, which Parquet readers take as a string
+            if error.check != "key":
+                raise
+            return None
         if not parts:
             return None
         self.index = f"secondary({', '.join(plan.instant.names_of(index))})"

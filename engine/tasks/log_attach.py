@@ -13,7 +13,7 @@ from ...base.arrays import string_array, string_scalar
 from ...errors import SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult, quarantined_file
 from ..lakes.column_naming import ColumnNaming, normalized_schema
-from ..parquet.footers import FILE_ERRORS, Footer, open_parquet
+from ..parquet.footers import FILE_ERRORS, Footer, marked, open_parquet
 from ..parquet.leaves import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
@@ -183,7 +183,7 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
     def schema(path: str) -> pa.Schema | None:
         try:
             with open_parquet(storage, storage.stat(path), is_checked=False) as file:
-                return file.arrow_schema
+                return marked(file.arrow_schema, file.parsed)
         except FILE_ERRORS:
             return None
 

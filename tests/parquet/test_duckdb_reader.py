@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
@@ -163,12 +164,20 @@ def test_odd_paths(tmp_path: Path, name: str) -> None:
         ("^n$", "*"),
         ("row", ""),
         ("row", "row_"),
+        ("__skipstone_key0", "b"),
     ],
 )
 def test_odd_names(tmp_path: Path, names: tuple[str, str]) -> None:
     make_file(tmp_path, "f.parquet", {"n": [1, 2], names[0]: ["a", "b"], names[1]: ["c", "d"]})
-    found = both(ss.create(tmp_path), "n = 2")
-    assert found.to_pylist() == [{"n": 2, names[0]: "b", names[1]: "d"}]
+    table = ss.create(tmp_path)
+    expected = [{"n": 2, names[0]: "b", names[1]: "d"}]
+    assert both(table, "n = 2").to_pylist() == expected
+    assert table.scan(order_by=[("n", "desc")], limit=1, reader="duckdb").to_table().to_pylist() == expected
+    if "" in names:
+        with pytest.raises(ss.SchemaError, match="column '' has no name"):
+            table.sql("SELECT n FROM self")
+        table.alter(rename={"": "named"})
+    assert table.sql("SELECT * FROM self WHERE n = 2").fetchall() == [(2, "b", "d")]
 
 
 @pytest.mark.parametrize("where", ["t < '24:00:00'", "t = TIME '24:00:00'", "t IN ('24:00:00', '12:00:00')"])
@@ -201,9 +210,35 @@ def test_texts_that_are_no_utf8_are_left_to_pyarrow(tmp_path: Path) -> None:
     bad = pa.array([b"ok", b"\xff\xfe"]).view(pa.string())
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": bad})
     table = ss.create(tmp_path)
-    for reader in ("pyarrow", "duckdb"):
-        found = table.scan("n = 2", reader=reader).to_table().column("s")
-        assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+    for kind in (None, "secondary"):
+        if kind:
+            table.create_index("s", kind=kind)
+        for reader in ("pyarrow", "duckdb"):
+            found = table.scan("n = 2", reader=reader).to_table().column("s")
+            assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+            found = table.scan(order_by=[("s", "desc")], limit=1, reader=reader).to_table()
+            assert found["n"].to_pylist() == [2]
+            for by in ("s", ["s", "n"]):
+                with pytest.raises(ss.CorruptionError, match="a value of column 's' is no string"):
+                    table.scan(reader=reader).count(by=by)
+
+
+def test_a_text_that_ends_the_database_of_duckdb_ends_no_other_query(tmp_path: Path) -> None:
+    for name, raw in {"bad": b"\xff\xfe", "good": b"a"}.items():
+        (tmp_path / name).mkdir()
+        # DuckDB does not read files with a null type itself.
+        columns = {"s": pa.array([raw] * 300_000).view(pa.string()), "h": pa.nulls(300_000)}
+        make_file(tmp_path / name, "f.parquet", columns)
+    bad, good = ss.create(tmp_path / "bad"), ss.create(tmp_path / "good")
+    with ThreadPoolExecutor(4) as pool:
+        counts = [pool.submit(good.scan("upper(s) = 'A' AND reverse(s) = 'a'").count) for _ in range(8)]
+        with pytest.raises(ss.PredicateError, match="DuckDB cannot test this: INTERNAL"):
+            bad.scan("upper(s) = 'A'").count()
+        assert [count.result() for count in counts] == [300_000] * 8
+    assert good.scan("lower(s) = 'a'").count() == 300_000
+    with pytest.raises(duckdb.InternalException):
+        bad.sql("SELECT upper(s), h FROM self").fetchall()
+    assert good.sql("SELECT count(upper(s)), count(h) FROM self").fetchall() == [(300_000, 0)]
 
 
 def test_explain_names_the_reader(tmp_path: Path) -> None:

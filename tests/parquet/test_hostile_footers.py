@@ -103,6 +103,32 @@ def test_a_bound_shorter_than_its_type_is_no_bound(tmp_path: Path) -> None:
         table.scan("id = 3").to_table()
 
 
+@pytest.mark.parametrize("has_orders", [True, False])
+def test_a_file_whose_footer_counts_values_as_null_is_not_read_by_duckdb(tmp_path: Path, has_orders: bool) -> None:
+    """As polars wrote them: a null was counted once per page. DuckDB then reads a column as null."""
+
+    def count_all_as_null(footer: Value) -> None:
+        for group in footer.field(4).value:
+            for chunk in group.field(1).value[:3]:
+                values = chunk.field(3).field(5).value
+                chunk.field(3).field(12).put(3, Value(I64, values))
+        footer.put(7, footer.field(7) if has_orders else None)
+
+    (tmp_path / "a.parquet").write_bytes(hostile.base_files()[0])
+    _with_lie(tmp_path / "b.parquet", count_all_as_null)
+    table = ss.create(tmp_path, partitioning=None)
+    for reader in ("auto", "pyarrow", "duckdb"):
+        found = table.scan("s >= 'k0003'", columns=["id", "s", "f"], reader=reader).to_table()
+        assert found.num_rows == 114
+        assert [found[name].null_count for name in found.column_names] == [0, 0, 22]
+        assert (table.scan("s IS NULL").count(), table.scan("f > 1").count(by="id").num_rows) == (0, 44)
+    assert table.sql("SELECT count(id), count(s), count(f) FROM self").fetchall() == [(120, 120, 96)]
+    assert not table.schema.metadata
+    plan = table.scan("id >= 0", columns=["id"], reader="duckdb")
+    plan.to_table()
+    assert "contradict themselves" in plan.explain()
+
+
 @pytest.mark.parametrize("length", [0, 1 << 20, (1 << 32) - 1])
 def test_a_footer_of_an_impossible_length_is_quarantined(tmp_path: Path, length: int) -> None:
     (tmp_path / "a.parquet").write_bytes(hostile.base_files()[0])
