@@ -16,21 +16,21 @@ BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
     "hfile_like": (5_270, 24),
     ".": (1_745, 12),  # base/ and the modules of the root
-    "engine/parquet": (1_809, 9),
-    "engine/scan": (8_669, 30),
+    "engine/parquet": (1_823, 9),
+    "engine/scan": (8_680, 30),
     "serve": (1_099, 8),
-    "engine/commit": (4_711, 16),
-    "engine/state": (4_187, 15),
-    "engine/storage": (1_987, 8),
-    "engine/tasks": (1_226, 7),
+    "engine/commit": (4_745, 16),
+    "engine/state": (4_191, 15),
+    "engine/storage": (1_992, 8),
+    "engine/tasks": (1_232, 7),
     "engine/predicates": (5_967, 22),
-    "engine/lakes": (3_788, 18),
+    "engine/lakes": (3_837, 18),
     "spark_adapter": (5_330, 26),
     "commands": (1_899, 13),
-    "engine/indexes": (8_016, 44),
+    "engine/indexes": (8_021, 44),
     "engine/rows_by_key": (1_395, 7),
     "bench": (3_899, 25),
-    "engine": (5_580, 27),  # its own modules, and advice/
+    "engine": (5_592, 27),  # its own modules, and advice/
 }
 
 
