@@ -77,7 +77,7 @@ def remarks(plan: PlannedScan) -> list[str]:
     lines += [f"damaged, so it is not used: {path}; verify() says more" for path in plan.damaged]
     if plan.request.changes is not None:
         lines.append(f"the directory changed since the last sync ({plan.request.changes}); sync() commits that")
-    if plan.tail is not None:
+    if plan.tail is not None and (plan.tail.added or plan.tail.removed):
         lines.append(
             f"the {plan.instant.source['kind']} log has newer commits: {plan.tail.added} files added, which no index "
             f"covers, {plan.tail.removed} removed; sync() commits that"
