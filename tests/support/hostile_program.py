@@ -100,7 +100,10 @@ def _values(part: pa.Table, field: pa.Field) -> list:
 
 
 def _python(column: pa.ChunkedArray) -> list:
-    """The values of a column; of texts their bytes, which may be no UTF-8."""
+    """The values of a column; of texts their bytes, which may be no UTF-8, of times their counts, which Python may not
+    have."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64()).to_pylist()
     return (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
 
 

@@ -45,7 +45,7 @@ FILES_AT_ONCE = 50
 ENDS_OF_A_PROCESS = ("Fatal Python error", "memory allocation of ")
 # Who may end it: pyiceberg's compiled decoder reads damaged Avro unchecked (docs/limits.md), and what the log's own
 # library does when a trial compares with it is not ours.
-OTHERS = ("/pyiceberg/avro/", "in _theirs")
+OTHERS = ("/pyiceberg/avro/", "in _judge")
 DEEP = "checkpoint.parquet: a schema of depth"  # deltalake alone ends by it without a trace (SECURITY.md)
 SCANS = 10_000
 
