@@ -109,8 +109,7 @@ def lake_of(files: int, cache: Path) -> Path:
 
 
 def _build(folder: Path, files: int) -> None:
-    lake = folder / "lake"
-    lake.mkdir(parents=True)
+    (lake := folder / "lake").mkdir(parents=True)
     for number in range(files):
         rows = range(number * ROWS, (number + 1) * ROWS)
         columns = [list(rows), [_key(row) for row in rows]]
