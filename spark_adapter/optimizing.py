@@ -95,7 +95,7 @@ def sql(spark: SparkSession, text: str, *args: Any, **kwargs: Any) -> DataFrame:
     try:
         frame = spark.sql(text, *args, **kwargs)
     except Exception as error:
-        raise error_in(error) or error from None  # that of a view of ours, in Spark's words
+        raise error_in(error) or error from None  # Spark wraps the error of a Skipstone view
     return optimized(frame)
 
 

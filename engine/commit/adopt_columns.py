@@ -52,13 +52,6 @@ def unread_columns(instant: Instant, schema: FileSchema) -> list[str]:
     ]
 
 
-def columns_to_adopt(instant: Instant, schema: FileSchema) -> list[str]:
-    """Return the unread columns of files that a sync adds to the table, or binds again."""
-    unread = unread_columns(instant, schema)
-    known = names_ever(instant).difference(sure_columns(instant, schema)) if unread else ()
-    return [name for name in unread if name not in known]
-
-
 def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[FileSchema, int]]:
     """Return the file schemas of live files that contain unread columns, each with the number of its files. `leave`:
     ids of files that do not count."""

@@ -216,7 +216,7 @@ def _may_have_column(base: Instant, columns: Columns) -> bool:
         return False
     if naming.ids:
         numbers = {number for number, path in naming.ids.items() if path in new}
-        if last is not None and min(numbers) > last:
+        if last is not None and min(numbers, default=0) > last:
             return False
         return any(file.is_declared or set(file.schema.names) - file.fields.keys() for file in base.file_schemas)
     named = {physical for physical, name in (naming.physical or {}).items() if name in new}

@@ -241,7 +241,7 @@ class Units:
     @property
     def is_single_file_slice(self) -> np.ndarray:
         """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else. A
-        rollback block may be beside them, which undoes nothing."""
+        slice may also have rollback blocks, which undo nothing."""
         slice_of = self.unit_of if self.slice_of is None else self.slice_of[self.unit_of]
         kinds = self.files.column("kind")
         is_base = to_numpy(pc.equal(kinds, string_scalar(BASE)))
